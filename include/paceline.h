@@ -232,6 +232,19 @@ PL_API int pl_replay(pl_setup *setup, const char *path, pl_run **out);
  * the other columns are not taken from the recording. */
 PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
 
+/* Works for the server of a run on another machine (HOST:PORT, http://… or https://…), until the
+ * run has ended, the server is gone, or the function `tick` of pl_setup_watch returns non-zero. The
+ * options are the server's, except those that are set. `keys` is the folder of this worker's
+ * certificate, or NULL. */
+PL_API int pl_work(pl_setup *setup, const char *server, const char *keys);
+
+/* Makes certificates in a folder, which must not exist or have been made by this: of an authority,
+ * a server with these names and addresses (separated by commas), and a worker. If the authority is
+ * there already, only the certificate of another worker, in a folder of its name. They are valid
+ * for `days`. why[why_max] is set if it fails. */
+PL_API int pl_keys(const char *folder, const char *hosts, const char *worker, int days, char *why,
+                   size_t why_max);
+
 /* Evaluates a checkpoint: a file, or the latest in a folder. Options that are not set have the
  * values of the checkpoint. The run has "updates", "loss", "test_loss", "test_accuracy" and
  * "test_rmse". */
@@ -355,7 +368,7 @@ enum pl_role { PL_ROLE_WORKER, PL_ROLE_EVALUATOR };
 
 /* Zero everything, then set what is needed. */
 struct pl_client_conf {
-    const char *path;     /* the socket of the server */
+    const char *path;     /* the socket of the server, or http://HOST:PORT, https://HOST:PORT */
     int role;             /* enum pl_role */
     double wait;          /* seconds to wait for a server at that path; 0: 30; negative: none */
     size_t dim;           /* parameters of this program's model; 0: any number is accepted */
@@ -374,6 +387,9 @@ struct pl_client_conf {
     const char *token;
     int number; /* of the worker that this program would like to be, from 1; 0, or if it is taken:
                    the lowest that is free */
+    /* For a server at https://…: folder of this program's certificate (paceline keys). If it is
+     * NULL, that of the environment variable PACELINE_KEYS. */
+    const char *keys;
 };
 
 /* What a task's result is. */
@@ -500,7 +516,8 @@ enum pl_command {
     PL_FOR_PLAN = 1 << 3,
     PL_FOR_REPLAY = 1 << 4,
     PL_FOR_EVAL = 1 << 5,
-    PL_FOR_PREDICT = 1 << 6
+    PL_FOR_PREDICT = 1 << 6,
+    PL_FOR_WORK = 1 << 7
 };
 
 struct pl_item {

@@ -336,6 +336,7 @@ class ClientConf(c.Structure):
         ("raw", c.c_int),
         ("token", c.c_char_p),
         ("number", c.c_int),
+        ("keys", c.c_char_p),
     ]
 
 
@@ -451,6 +452,8 @@ pl_simulate: int ptr ptr*
 pl_train: int ptr ptr*
 pl_replay: int ptr text ptr*
 pl_eval: int ptr text ptr*
+pl_work: int ptr text text
+pl_keys: int text text text int ptr size
 pl_rank: int
 pl_run_free: void ptr
 pl_run_json: text ptr

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/fit.h"
+#include "api/listen.h"
 #include "api/weights.h"
 #include "base/isa.h"
 #include "base/needs.h"
@@ -282,8 +283,9 @@ bool pl_setup_spawns(const struct pl_setup *s) {
 static int build_for_clients(struct pl_setup *s) {
     const struct pl_setup_conf *c = &s->conf;
     if (!c->listen[0])
-        return pl_fail(&s->why, PL_EUSAGE,
-                       "model 'external' needs workers of other programs; use --listen PATH");
+        return pl_fail(
+            &s->why, PL_EUSAGE,
+            "model 'external' needs workers of other programs; use --listen PATH or HOST:PORT");
     if (pl_setup_is_set(s, "spawn") && c->spawn != PL_SPAWN_NONE)
         return pl_fail(&s->why, PL_EUSAGE,
                        "model 'external' cannot be computed by workers that the server starts; "
@@ -296,15 +298,16 @@ static int build_for_clients(struct pl_setup *s) {
     return PL_OK;
 }
 
-/* A path that looks like an address would become a file of that name. */
+/* Where clients join, and what others need for it. */
 static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
-    const char *colon = strrchr(c->listen, ':');
-    if (!colon || strchr(c->listen, '/') || !colon[1] || colon[1 + strspn(colon + 1, "0123456789")])
-        return PL_OK;
-    return pl_fail(why, PL_EUSAGE,
-                   "listen '%.100s' looks like HOST:PORT, but workers of other programs join "
-                   "through a socket file on this machine; use a path, for example ./run.socket",
-                   c->listen);
+    struct pl_listen l;
+    int rc = pl_listen_read(c->listen, &l, why);
+    if (rc) return rc;
+    if ((c->keys[0] || c->insecure) && !l.address[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "%s is for workers on other machines; use it with --listen HOST:PORT",
+                       c->keys[0] ? "keys" : "insecure");
+    return PL_OK;
 }
 
 static bool build_is_token(const char *text) {
@@ -320,8 +323,9 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
     if (rc) return rc;
     if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "wait is for workers of other programs; use it with --listen PATH");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "wait is for workers of other programs; use it with --listen PATH or HOST:PORT");
     if (host == PL_HOST_REAL && pl_setup_is_set(s, "requests") && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "requests are those of other programs; use it with --listen PATH");

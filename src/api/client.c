@@ -16,15 +16,17 @@
 #include "sys/numerals.h"
 #include "transport/client_link.h"
 
-#define CLIENT_WAIT 30             /* seconds, unless the caller sets them */
+#define CLIENT_WAIT 30 /* seconds, unless the caller sets them */
+#define CLIENT_AGAIN_NS 30000000000u
 #define CLIENT_SLICE_NS 100000000u /* after which a wait looks whether it was interrupted */
 #define CLIENT_WORD_NS 1000000000u /* for the server to take a request */
 #define CLIENT_NUMBERS 16
 #define CLIENT_NAME 32
 
 struct pl_client {
-    char path[128];            /* of the server's socket, */
+    char path[256], keys[256]; /* of the server's socket or its URL, */
     struct pl_newcomer client; /* and what it was told, for joining again */
+    const struct pl_transport *t;
     struct pl_link *link;
     int role, worker;
     bool speaks; /* the server carries out its requests */
@@ -98,7 +100,8 @@ static int client_prepare(struct pl_client *s, const char *path) {
 
 /* Leaves the run, and forgets all about it. */
 static void client_leave(struct pl_client *s) {
-    pl_shm.link.detach(s->link);
+    if (s->link) s->t->link.detach(s->link);
+    s->link = NULL;
     pl_local_state_free(&s->state);
     free(s->local.conf);
     free(s->room);
@@ -115,7 +118,7 @@ static void client_leave(struct pl_client *s) {
 static int client_enter(struct pl_client *s, const struct pl_client_link_conf *client) {
     struct pl_welcome welcome;
     struct pl_link *link = NULL;
-    int rc = pl_client_link_connect(client, &link, &welcome, &s->why);
+    int rc = s->t->join->connect(client, &link, &welcome, &s->why);
     if (rc) return rc;
     client_leave(s);
     s->link = link;
@@ -129,6 +132,7 @@ static int client_enter(struct pl_client *s, const struct pl_client_link_conf *c
 static int client_connect(struct pl_client *s, const struct pl_client_conf *conf) {
     struct pl_client_link_conf client = {
         .path = conf->path,
+        .keys = conf->keys ? conf->keys : getenv("PACELINE_KEYS"),
         .waiting = conf->waiting,
         .ctx = conf->waiting_ctx,
         .wait_ns = client_ns(conf->wait == 0 ? CLIENT_WAIT : conf->wait, CLIENT_WAIT),
@@ -147,7 +151,11 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
     s->role = conf->role;
     s->raw = conf->raw != 0;
     s->client = client.client;
-    snprintf(s->path, sizeof s->path, "%s", conf->path);
+    s->t = pl_client_transport(conf->path);
+    if ((size_t)snprintf(s->path, sizeof s->path, "%s", conf->path) >= sizeof s->path ||
+        (size_t)snprintf(s->keys, sizeof s->keys, "%s", client.keys ? client.keys : "") >=
+            sizeof s->keys)
+        return pl_fail(&s->why, PL_EUSAGE, "'%.200s' is too long", conf->path);
     return client_enter(s, &client);
 }
 
@@ -204,7 +212,7 @@ static void client_ordered(struct pl_client *s) {
     }
     s->pushed = s->samples = s->n_absent = 0;
     s->state.applied = note.applied;
-    s->base = pl_worker_input(&pl_shm, s->link, &s->order, s->dim);
+    s->base = pl_worker_input(s->t, s->link, &s->order, s->dim);
     struct pl_local_task t = {.dim = s->dim,
                               .w = s->base,
                               .lr = note.lr,
@@ -231,7 +239,7 @@ static void client_ordered(struct pl_client *s) {
 
 /* Whether more mini-batches of the current task are wanted. */
 static bool client_goes_on(struct pl_client *s) {
-    bool goes_on = s->more && !pl_cancelled(pl_shm.link.cancelled(s->link));
+    bool goes_on = s->more && !pl_cancelled(s->t->link.cancelled(s->link));
     s->more = false;
     if (goes_on) client_show(s);
     return goes_on;
@@ -240,12 +248,12 @@ static bool client_goes_on(struct pl_client *s) {
 /* Waits for an order or, as an evaluator, for a newer version, for at most one slice. */
 static int client_look(struct pl_client *s, uint64_t wait_ns) {
     if (s->role == PL_ROLE_WORKER) {
-        int rc = pl_client_link_pull(s->link, wait_ns, &s->order);
+        int rc = s->t->join->pull(s->link, wait_ns, &s->order);
         if (!rc) client_ordered(s);
         return rc;
     }
     struct pl_order shown = {0};
-    int rc = pl_client_link_newest(s->link, wait_ns, s->w, shown.note);
+    int rc = s->t->join->newest(s->link, wait_ns, s->w, shown.note);
     if (rc) return rc;
     const struct pl_run_note note = pl_note_unpack(&shown);
     s->task = (struct pl_client_task){.worker = -1,
@@ -260,10 +268,11 @@ static int client_look(struct pl_client *s, uint64_t wait_ns) {
 /* The server is not there any more, or not for this worker: one that was too slow joins again, if
  * there is still a place. PL_ETIMEDOUT: it has. */
 static int client_lost(struct pl_client *s) {
-    struct pl_client_link_conf client = {.path = s->path, .client = s->client};
+    struct pl_client_link_conf client = {
+        .path = s->path, .keys = s->keys, .client = s->client, .wait_ns = CLIENT_AGAIN_NS};
     char sentence[PL_WORD_MAX], refused[PL_WHY_MAX];
     bool again = false;
-    if (!pl_client_link_farewell(s->link, sentence, &again))
+    if (!s->t->join->farewell(s->link, sentence, &again))
         return pl_fail(&s->why, PL_ERUN, "the server is gone before the run has ended");
     if (!again) return pl_fail(&s->why, PL_ERUN, "the server hung up: %s", sentence);
     int rc = client_enter(s, &client);
@@ -287,7 +296,7 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
         if (atomic_exchange(&s->interrupted, false)) return PL_EINTR;
         uint64_t left = end > now ? end - now : 0;
         rc = client_goes_on(s) ? PL_OK : client_look(s, left < slice ? left : slice);
-        if (rc == PL_ECANCELLED && pl_client_link_lost(s->link)) rc = client_lost(s);
+        if (rc == PL_ECANCELLED && s->t->join->lost(s->link)) rc = client_lost(s);
         if (rc != PL_ETIMEDOUT) break;
         now = pl_now_ns();
         if (now >= end) return rc;
@@ -299,7 +308,7 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
 }
 
 int pl_client_cancelled(const pl_client *s) {
-    return s->has_task && s->role == PL_ROLE_WORKER && pl_cancelled(pl_shm.link.cancelled(s->link));
+    return s->has_task && s->role == PL_ROLE_WORKER && pl_cancelled(s->t->link.cancelled(s->link));
 }
 
 static int client_no_task(struct pl_client *s) {
@@ -322,7 +331,7 @@ static int client_send(struct pl_client *s, struct pl_result *r) {
     r->absent = s->absent;
     r->n_absent = s->n_absent;
     s->lr_sent = s->sets_lr;
-    pl_shm.link.push(s->link, r);
+    s->t->link.push(s->link, r);
     s->has_task = false;
     s->n_absent = 0;
     s->pushed = r->task;
@@ -338,7 +347,7 @@ static int client_may_ask(struct pl_client *s) {
 }
 
 static int client_say(struct pl_client *s, const char *word) {
-    int rc = pl_client_link_say(s->link, word, CLIENT_WORD_NS);
+    int rc = s->t->join->say(s->link, word, CLIENT_WORD_NS);
     if (rc == PL_ECANCELLED) return pl_fail(&s->why, PL_ERUN, "the server is gone");
     if (rc == PL_ETIMEDOUT)
         return pl_fail(&s->why, PL_ERUN, "the server did not take a request within a second");

@@ -9,10 +9,10 @@
 #include "core/tuner.h"
 #include "sys/numerals.h"
 
-#define LIST_OPTIONS 64
+#define LIST_OPTIONS PL_SETUP_OPTS
 #define LIST_COMMANDS                                                                              \
     (PL_FOR_SIMULATE | PL_FOR_TRAIN | PL_FOR_RACE | PL_FOR_PLAN | PL_FOR_REPLAY | PL_FOR_EVAL |    \
-     PL_FOR_PREDICT)
+     PL_FOR_PREDICT | PL_FOR_WORK)
 
 /* In the order in which a newcomer would ask. */
 static const struct pl_family *const families[] = {
@@ -162,8 +162,8 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
 
 /* The commands that read an option, in the item's detail. A replay is a simulation with changes. */
 static void list_readers(unsigned commands, char *out, size_t max) {
-    static const char *const command[] = {"simulate", "train", "race",   "plan",
-                                          "replay",   "eval",  "predict"};
+    static const char *const command[] = {"simulate", "train", "race",    "plan",
+                                          "replay",   "eval",  "predict", "work"};
     for (size_t i = 0; i < sizeof command / sizeof *command; i++)
         if (commands & 1U << i || (commands & PL_FOR_SIMULATE && 1U << i == PL_FOR_REPLAY))
             pl_append(out, max, "%s%s", out[0] ? ", " : "", command[i]);

@@ -47,6 +47,7 @@
 #define REPLAY PL_READ_REPLAY
 #define EVAL PL_READ_EVAL
 #define PREDICT PL_READ_PREDICT
+#define WORK PL_READ_WORK
 #define RUNS (SIMULATE | TRAIN | RACE) /* every command that runs something new */
 #define KEPT PL_KEPT
 #define WORKLOAD PL_OF_WORKLOAD
@@ -81,7 +82,7 @@ const struct pl_opt pl_setup_opts[] = {
     FILE_NAME("layout", layout, "", RUNS | KEPT,
               "file of lines NAME lr=X decay=X buffer=yes, for some tensors of the model; see "
               "docs/workers.md"),
-    SPEC("data", data, "fashion", RUNS | EVAL | PREDICT | KEPT | WORKLOAD, "data set"),
+    SPEC("data", data, "fashion", RUNS | EVAL | PREDICT | WORK | KEPT | WORKLOAD, "data set"),
     SPEC("partition", partition, "whole", RUNS | KEPT, "which samples each worker draws from"),
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
@@ -126,7 +127,7 @@ const struct pl_opt pl_setup_opts[] = {
     INT("eval-samples", eval_samples, "2000", 1, 1e9, RUNS | EVAL | KEPT,
         "training samples used to evaluate the loss"),
     INT("seed", seed, "1", 0, 9007199254740992.0, RUNS | PLAN | KEPT | ASIDE, "random seed"),
-    INT("threads", threads, "0", 0, 1024, RUNS | REPLAY | EVAL | ASIDE,
+    INT("threads", threads, "0", 0, 1024, RUNS | REPLAY | EVAL | WORK | ASIDE,
         "threads that compute (default: one per core)"),
     CHOICE("transport", transport, "auto", "auto|inproc|shm|mpi", TRAIN,
            "how workers are reached: inproc (threads), shm (processes), mpi (ranks started by "
@@ -138,8 +139,14 @@ const struct pl_opt pl_setup_opts[] = {
         "auto|off|SECONDS", "evict", evict, "auto", RUNS | KEPT,
         "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
         "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
-    FILE_NAME("listen", listen, "", TRAIN | ASIDE,
-              "path of a socket where workers of other programs can join"),
+    TEXT_OF("PATH|HOST:PORT", "listen", listen, "", TRAIN | ASIDE,
+            "where workers of other programs can join: the path of a socket for those of this "
+            "machine, HOST:PORT for those of others, or both with a comma between them"),
+    DIR_NAME("keys", keys, "", TRAIN | ASIDE,
+             "folder of certificates (paceline keys) for --listen HOST:PORT: only workers with one "
+             "can join, and all they send is encrypted"),
+    BOOL("insecure", insecure, "no", TRAIN | ASIDE,
+         "let anybody on the network join at --listen HOST:PORT, without certificates"),
     TEXT_OF("none|any|TOKEN", "requests", requests, "none", TRAIN,
             "which programs that join may evaluate the model, set the learning rate, ask for a "
             "checkpoint and end the run: none, any, or those that show TOKEN"),
@@ -149,6 +156,9 @@ const struct pl_opt pl_setup_opts[] = {
         "in a format of docs/workers.md"),
     SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
             "seconds to wait for the first worker of another program before giving up"),
+    INT("min-workers", min_workers, "0", 0, 1e6, TRAIN | ASIDE,
+        "begin when this many workers of other programs have joined (default: all of --workers, "
+        "or those that came within 20 s)"),
     CHOICE(
         "worker-names", worker_names, "number", "number|rank", TRAIN,
         "what messages call workers: worker 1, 2, ... or, as their launcher does, rank 0, 1, ..."),

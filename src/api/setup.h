@@ -24,6 +24,7 @@ struct pl_setup_conf {
     char column[PL_N_COLUMNS][PL_TEXT_MAX]; /* policy, tuner, …; "": the method's */
     char attack[PL_TEXT_MAX];
     int64_t workers; /* 0: not set, and pl_setup_resolve has not been called */
+    int64_t min_workers;
     int64_t servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
@@ -34,14 +35,14 @@ struct pl_setup_conf {
     double epochs, time, target_loss, target_accuracy, eval_every, update_time;
     int transport; /* enum pl_where */
     int spawn;     /* enum pl_spawn */
-    bool respawn;
+    bool insecure, respawn;
     char init[PL_TEXT_MAX], layout[PL_TEXT_MAX];
     int worker_names; /* 1: ranks */
     int wire;         /* what vectors are sent as: 0: F32, 1: BF16 */
     double wait;
     char evict[PL_TEXT_MAX];
     char requests[PL_TEXT_MAX]; /* "none", "any" or a token */
-    char exchange[PL_TEXT_MAX];
+    char exchange[PL_TEXT_MAX], keys[PL_TEXT_MAX];
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];
@@ -59,14 +60,15 @@ enum {
     PL_READ_REPLAY = PL_FOR_REPLAY, /* a replay with these options alone is exact */
     PL_READ_EVAL = PL_FOR_EVAL,
     PL_READ_PREDICT = PL_FOR_PREDICT,
-    PL_KEPT = 1 << 7,         /* recordings and checkpoints keep it */
-    PL_NOT_RESTORED = 1 << 8, /* kept for the reader's information only */
-    PL_OF_METHOD = 1 << 9,    /* not restored if a method is given, which has its own */
-    PL_OF_WORKLOAD = 1 << 10, /* numbers of two runs can be compared only if it is the same */
-    PL_ASIDE = 1 << 11        /* runs that differ in it alone repeat one experiment */
+    PL_READ_WORK = PL_FOR_WORK,
+    PL_KEPT = 1 << 8,         /* recordings and checkpoints keep it */
+    PL_NOT_RESTORED = 1 << 9, /* kept for the reader's information only */
+    PL_OF_METHOD = 1 << 10,   /* not restored if a method is given, which has its own */
+    PL_OF_WORKLOAD = 1 << 11, /* numbers of two runs can be compared only if it is the same */
+    PL_ASIDE = 1 << 12        /* runs that differ in it alone repeat one experiment */
 };
 extern const struct pl_opt pl_setup_opts[];
-#define PL_SETUP_OPTS 64 /* is more than there are */
+#define PL_SETUP_OPTS 96 /* is more than there are */
 
 /* The option called `key`, or NULL. */
 const struct pl_opt *pl_setup_find(const char *key);
@@ -155,6 +157,9 @@ void pl_setup_let_go(struct pl_setup *s);
 
 /* Every option with PL_KEPT as a line "key=value"; the caller must free() *out. */
 int pl_setup_text(struct pl_setup *s, char **out);
+
+/* The same for another machine, without those that name files; data that is a file is "?". */
+int pl_setup_portable(struct pl_setup *s, char **out);
 
 /* Sets the options from such lines, except those that the caller has set. If the caller has set a
  * method, the columns are the method's. */

@@ -42,6 +42,49 @@ int pl_setup_text(struct pl_setup *s, char **out) {
     return PL_OK;
 }
 
+/* Whether a value names files, which another machine does not have. */
+static bool text_is_local(const struct pl_opt *o, const char *value) {
+    const char *type = o->choices ? o->choices : "";
+    char name[PL_NAME_MAX];
+    const char *args;
+    const struct pl_entry *entry;
+    if (strcmp(type, "FILE") == 0 || strcmp(type, "DIR") == 0 || strcmp(type, "PATH") == 0)
+        return true;
+    if (strchr(value, '/')) return true;
+    if (strcmp(o->name, "data") != 0 || pl_spec_split(value, name, &args, NULL) ||
+        pl_entry_find(&pl_data_family, name, &entry, NULL))
+        return false;
+    /* the first option of those that read files is the file */
+    return entry->opts && entry->opts->name && entry->opts->choices &&
+           (strcmp(entry->opts->choices, "FILE") == 0 || strcmp(entry->opts->choices, "DIR") == 0);
+}
+
+int pl_setup_portable(struct pl_setup *s, char **out) {
+    char *text;
+    int rc = pl_setup_text(s, &text);
+    if (rc) return rc;
+    char *to = text;
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n"), n = strcspn(line, "=\n");
+        char key[PL_NAME_MAX], value[PL_SPEC_MAX] = "";
+        snprintf(key, sizeof key, "%.*s", (int)n, line);
+        if (n < length) snprintf(value, sizeof value, "%.*s", (int)(length - n - 1), line + n + 1);
+        const struct pl_opt *o = pl_setup_find(key);
+        bool data = o && strcmp(key, "data") == 0;
+        if (!o || !text_is_local(o, value)) {
+            memmove(to, line, length + 1);
+            to += length + 1;
+        } else if (data) {
+            memcpy(to, "data=?\n", 7); /* is not longer than what it replaces */
+            to += 7;
+        }
+        line += length + (line[length] == '\n');
+    }
+    *to = '\0';
+    *out = text;
+    return PL_OK;
+}
+
 static int text_line(struct pl_setup *s, const char *line, size_t length) {
     char key[PL_NAME_MAX], value[PL_SPEC_MAX];
     size_t n = strcspn(line, "=\n");

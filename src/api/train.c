@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/listen.h"
 #include "api/ranks.h"
 #include "api/run.h"
 #include "base/seconds.h"
@@ -211,8 +212,37 @@ static int train_open(struct train *t, const struct pl_built *built) {
     return rc;
 }
 
+/* Where clients join: a socket here, and the network. */
+struct train_door {
+    struct pl_listen listens;
+    struct pl_gateway_conf gateway;
+    char *setup; /* for workers on other machines */
+};
+
+static int train_door_open(struct pl_setup *s, const struct pl_built *built,
+                           struct train_door *out) {
+    const struct pl_setup_conf *c = &s->conf;
+    *out = (struct train_door){.setup = NULL};
+    int rc = pl_listen_read(c->listen, &out->listens, &s->why);
+    if (!rc) rc = pl_listen_open(&out->listens, &s->why);
+    if (!rc && out->listens.address[0]) rc = pl_setup_portable(s, &out->setup);
+    out->gateway = (struct pl_gateway_conf){.address = out->listens.address,
+                                            .path = out->listens.path,
+                                            .keys = c->keys[0] ? c->keys : NULL,
+                                            .insecure = c->insecure,
+                                            .n_clients = built->job.n_workers,
+                                            .setup = out->setup,
+                                            .log = &s->log};
+    return rc;
+}
+
+static void train_door_close(struct train_door *d) {
+    free(d->setup);
+    pl_listen_close(&d->listens);
+}
+
 static int train_run(struct train *t, const struct pl_built *built, const struct pl_ranks *ranks,
-                     struct pl_saved *from) {
+                     struct pl_saved *from, struct train_door *door) {
     struct pl_setup *s = t->setup;
     const struct pl_setup_conf *c = &s->conf;
     char *text = NULL, *schema = NULL;
@@ -221,12 +251,15 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .n_servers = ranks->mpi ? (int)c->servers : 1,
                                     .spawn = !ranks->mpi && pl_setup_spawns(s),
                                     .respawn = c->respawn,
-                                    .listen = c->listen[0] ? c->listen : NULL,
+                                    .listen = door->listens.path[0] ? door->listens.path : NULL,
+                                    .where = c->listen,
+                                    .gateway = door->listens.address[0] ? &door->gateway : NULL,
                                     .requests = c->requests,
                                     .exchange = c->exchange[0] ? c->exchange : NULL,
                                     .model = s->has_function ? "function" : c->model,
                                     .fingerprint = pl_layout_fingerprint(&built->layout),
                                     .half = c->wire == 1,
+                                    .min_workers = (int)c->min_workers,
                                     .wait_ns = pl_ns(c->wait),
                                     .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
@@ -268,7 +301,10 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     int ready = pl_ranks_ready(s, ranks, rc);
     if (!ready) {
         pl_run_announce(t->run, s);
-        rc = train_run(t, built, ranks, from);
+        struct train_door door;
+        rc = train_door_open(s, built, &door);
+        if (!rc) rc = train_run(t, built, ranks, from, &door);
+        train_door_close(&door);
         if (!rc) rc = pl_run_complete(t->run, &s->why);
         if (!rc && t->reported)
             rc = pl_fail(&s->why, t->reported, "out of memory for %d workers", t->run->n_workers);

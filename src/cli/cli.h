@@ -18,6 +18,9 @@ int cli_plan(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_predict(int argc, char **argv);
+int cli_serve(int argc, char **argv);
+int cli_work(int argc, char **argv);
+int cli_keys(int argc, char **argv);
 int cli_report_page(int argc, char **argv);
 
 /* The commands, in the order of the help; ends with a NULL name. */
@@ -68,6 +71,7 @@ struct cli_args {
     unsigned own;                /* and this is its own bit, if it has one (enum pl_command) */
     const struct cli_flag *flag; /* ends with a NULL name */
     const char *notes;           /* printed at the end of --help: examples */
+    const char *const *preset;   /* pairs of options and values that are set unless given; NULL */
     int n_words;
     char **word;              /* positional arguments, if the command takes them */
     bool takes_words, helped; /* helped: --help was given and printed */

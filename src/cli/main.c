@@ -12,6 +12,9 @@
 const struct cli_command cli_commands[] = {
     {"train", "train with real workers on this machine", cli_train},
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
+    {"serve", "serve a run whose workers join from other machines", cli_serve},
+    {"work", "compute for a server on another machine", cli_work},
+    {"keys", "make the certificates of a server and its workers", cli_keys},
     {"launch", "start copies of a program as the workers of one run", cli_launch},
     {"race", "compare several methods on one workload; leaderboard and plot", cli_race},
     {"replay", "repeat a recorded run bit for bit, or with other options", cli_replay},
@@ -95,7 +98,7 @@ static bool main_hold_streams(void) {
 }
 
 static bool main_uses_one_process(const struct cli_command *c) {
-    return c->run != cli_train && c->run != cli_launch;
+    return c->run != cli_train && c->run != cli_serve && c->run != cli_launch;
 }
 
 int main(int argc, char **argv) {

@@ -239,6 +239,7 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
     pl_setup *setup;
     args->flag = flags;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    for (const char *const *p = args->preset; p && *p; p += 2) pl_setup_set(setup, p[0], p[1]);
     int status = cli_parse(args, argc, argv, setup);
     if (status == CLI_OK && !args->helped) {
         struct cli_progress progress = {0};

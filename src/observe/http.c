@@ -15,6 +15,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "sys/address.h"
 #include "sys/lock.h"
 #include "sys/numerals.h"
 
@@ -54,39 +55,6 @@ struct pl_http {
     char message[HTTP_MESSAGE];
     bool over; /* streams end after the last message */
 };
-
-/* --- the address ------------------------------------------------------------------------- */
-
-struct http_address {
-    char host[256], port[6];
-};
-
-static bool http_is_port(const char *s) {
-    size_t n = strspn(s, "0123456789");
-    return n > 0 && n < 6 && s[n] == '\0' && strtol(s, NULL, 10) <= 65535;
-}
-
-/* Splits HOST:PORT, [HOST]:PORT, :PORT or PORT; returns false if it is none of them. */
-static bool http_split(const char *address, struct http_address *out) {
-    const char *host = address, *port = address;
-    size_t n = 0;
-    if (address[0] == '[') {
-        const char *end = strchr(address, ']');
-        if (!end || end[1] != ':' || end == address + 1) return false;
-        host = address + 1;
-        n = (size_t)(end - host);
-        port = end + 2;
-    } else {
-        const char *colon = strchr(address, ':');
-        n = colon ? (size_t)(colon - address) : 0;
-        port = colon ? colon + 1 : address;
-    }
-    if (!http_is_port(port) || n >= sizeof out->host) return false;
-    snprintf(out->host, sizeof out->host, "%.*s", (int)n, host);
-    if (n == 0) snprintf(out->host, sizeof out->host, "127.0.0.1");
-    snprintf(out->port, sizeof out->port, "%s", port);
-    return true;
-}
 
 /* --- answers ----------------------------------------------------------------------------- */
 
@@ -199,12 +167,6 @@ int pl_http_broadcast(struct pl_http *h, const char *message) {
 
 /* --- requests ---------------------------------------------------------------------------- */
 
-/* Whether only programs of this machine can connect. */
-static bool http_is_local(const struct pl_http *h) {
-    return strncmp(h->host, "127.", 4) == 0 || strcmp(h->host, "::1") == 0 ||
-           strcasecmp(h->host, "localhost") == 0;
-}
-
 /* Whether the name that the client asked for is an address, localhost or the name that was given.
  */
 static bool http_is_ours(struct MHD_Connection *connection, const struct pl_http *h) {
@@ -230,7 +192,7 @@ static enum MHD_Result http_request(void *cls, struct MHD_Connection *connection
         a.status = MHD_HTTP_METHOD_NOT_ALLOWED;
     } else {
         a.strange = !http_is_ours(connection, h);
-        a.local = http_is_local(h);
+        a.local = pl_address_is_local(h->host);
         h->page(h->ctx, url, &a);
     }
     return a.stream && get ? http_stream(h, connection, &a) : http_send(connection, &a);
@@ -289,7 +251,7 @@ static struct MHD_Daemon *http_start(struct pl_http *h, const struct addrinfo *w
     return d;
 }
 
-static int http_listen(struct pl_http *h, const struct http_address *a, struct pl_why *why) {
+static int http_listen(struct pl_http *h, const struct pl_address *a, struct pl_why *why) {
     struct addrinfo *where = NULL,
                     hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     int error = getaddrinfo(a->host, a->port, &hints, &where);
@@ -309,8 +271,8 @@ static int http_listen(struct pl_http *h, const struct http_address *a, struct p
 
 int pl_http_open(const char *what, const char *address, pl_http_page *page, void *ctx,
                  struct pl_http **out, struct pl_why *why) {
-    struct http_address a;
-    if (!http_split(address, &a))
+    struct pl_address a;
+    if (!pl_address_split(address, &a))
         return pl_fail(why, PL_EUSAGE,
                        "'%.200s' is not a %s address; write HOST:PORT, [HOST]:PORT "
                        "or PORT, with a port from 0 to 65535",

@@ -204,11 +204,13 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
             return PL_OK;
         }
         uint64_t now = pl_now_ns();
-        if ((now >= until && pl_membership_n_here(c) > 0) || now >= give_up) break;
+        int here = pl_membership_n_here(c);
+        if ((now >= until && here > 0 && here >= c->least) || now >= give_up) break;
+        if (!c->launch && c->least > 0 && here >= c->least) break;
     }
     membership_begin(c);
     int n_here = pl_membership_n_here(c);
-    if (n_here > 0 && n_here < n)
+    if (n_here > 0 && n_here < n && (c->launch || n_here < c->least || c->least == 0))
         pl_log_warn(&c->job->log,
                     "the run begins with %d of %d workers: the others did not join "
                     "within %.3g s",

@@ -25,6 +25,7 @@ struct pl_membership {
     struct pl_port *port;
     struct pl_launch *launch; /* NULL: others start the workers */
     bool respawn;             /* restart workers that end */
+    int least;                /* of those, with which the run begins; 0: all */
     uint64_t wait_ns;         /* for workers that others start; 0: for ever */
     struct pl_membership_worker *worker;
     /* While workers are gathered: handles news. Returns true if the run is to end. */

@@ -221,7 +221,7 @@ static void server_look_for_workers(struct server *s) {
         s->alone_ns = now + (listens ? wait : NO_WORKERS_GRACE_NS);
         if (listens && s->conf->wait_ns)
             pl_log_warn(&s->job->log, "no worker is left; waiting up to %g s for one to join at %s",
-                        pl_seconds(wait), s->conf->listen);
+                        pl_seconds(wait), s->conf->where);
     } else if (now >= s->alone_ns && !pl_engine_ended(s->engine)) {
         s->left_alone = true;
         pl_engine_end(s->engine);

@@ -11,20 +11,24 @@
 
 #include "learn/outcome.h"
 #include "run/checkpoint.h"
+#include "run/gateway.h"
 #include "transport/transport.h"
 
 struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
-    int n_servers;        /* ranks that share the vector; 0 and 1: this one alone */
-    bool spawn;           /* start the workers */
-    bool respawn;         /* restart workers that end */
-    const char *listen;   /* where other programs can join; NULL: nowhere */
+    int n_servers;      /* ranks that share the vector; 0 and 1: this one alone */
+    bool spawn;         /* start the workers */
+    bool respawn;       /* restart workers that end */
+    const char *listen; /* where other programs can join; NULL: nowhere */
+    const char *where;  /* the same, and on which address, for people */
+    const struct pl_gateway_conf *gateway; /* where clients on other machines join; or NULL */
     const char *requests; /* whose requests are carried out (run/about.h); NULL: nobody's */
     const char *exchange; /* folder for the state that requests save and load; NULL: none */
     const char *model;    /* its spec, for other programs */
     uint64_t fingerprint; /* of its tensors */
     bool half;            /* other programs exchange vectors as bfloat16 */
+    int min_workers;      /* of other programs, with which the run begins; 0: all */
     uint64_t wait_ns;     /* for workers of other programs, before giving up; 0: for ever */
     struct pl_watch watch;
     pl_control_log *events; /* the event log; NULL: none */

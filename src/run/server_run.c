@@ -180,6 +180,16 @@ static int run_measure_waits(struct server *s) {
     return s->waited ? PL_OK : run_memory(s);
 }
 
+/* Opens the door for other machines. It has threads: the first processes are forked before. */
+static int run_gateway(struct server *s) {
+    if (!s->conf->gateway) return PL_OK;
+    int rc = pl_gateway_open(s->conf->gateway, &s->gateway, s->why);
+    if (!rc)
+        pl_log_note(&s->job->log, "workers can join over %s on port %d",
+                    s->conf->gateway->keys ? "HTTPS" : "HTTP", pl_gateway_port(s->gateway));
+    return rc;
+}
+
 /* Waits for the workers, so that all begin together. */
 static int run_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
@@ -187,18 +197,21 @@ static int run_gather(struct server *s, bool *ended) {
                                   s->conf->made, s->conf->made_ctx,  s->waited};
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
     s->membership.respawn = s->conf->respawn;
+    s->membership.least = s->conf->min_workers;
     s->membership.wait_ns = s->conf->wait_ns;
     s->membership.news = run_news;
     s->membership.ctx = s;
     return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
-                                s->conf->spawn ? NULL : s->conf->listen, &s->conf->watch, &p, ended,
+                                s->conf->spawn ? NULL : s->conf->where, &s->conf->watch, &p, ended,
                                 s->why);
 }
 
 static int run_begin(struct server *s) {
     bool ended = false;
     int rc = run_measure_waits(s);
+    if (!rc && !s->conf->spawn) rc = run_gateway(s);
     if (!rc) rc = run_gather(s, &ended);
+    if (!rc && s->conf->spawn) rc = run_gateway(s);
     if (!rc) rc = run_helpers(s);
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
@@ -306,6 +319,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) run_save(&s);
     if (!rc) rc = run_model(&s);
     if (!rc) pl_clients_end(&s);
+    pl_gateway_close(s.gateway);
     if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s.membership);
     if (!rc) rc = run_finish(&s);

@@ -53,6 +53,7 @@ struct server {
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_clients clients;
+    struct pl_gateway *gateway;     /* NULL: none */
     struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: not measured */
     struct pl_core_wait core;       /* of this thread, */
     uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */

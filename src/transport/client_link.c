@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "sys/clock.h"
+#include "sys/futex.h"
 #include "sys/segment.h"
 #include "transport/areas.h"
 #include "transport/greeting.h"
@@ -296,7 +297,7 @@ static int client_await(struct pl_link *l, uint64_t end, float *out, uint64_t no
         if (pl_link_disconnected(l, now)) return PL_ECANCELLED;
         if (now >= end) return PL_ETIMEDOUT;
         now = pl_nap_on(&l->mailbox->wake_worker, seen, now, end, &interrupted);
-        if (interrupted) return PL_EINTR;
+        if (interrupted || atomic_exchange(&l->interrupted, false)) return PL_EINTR;
     }
 }
 
@@ -328,4 +329,34 @@ int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
         now = pl_now_ns();
         if (rc != PL_ETIMEDOUT || now >= end) return rc;
     }
+}
+
+const struct pl_join_ops pl_shm_join = {pl_client_link_connect, pl_client_link_pull,
+                                        pl_client_link_lost,    pl_client_link_farewell,
+                                        pl_client_link_say,     pl_client_link_newest};
+
+const struct pl_transport *pl_client_transport(const char *path) {
+    bool far = strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
+    return far ? &pl_http : &pl_shm;
+}
+
+/* --- relaying ---------------------------------------------------------------------------- */
+
+void pl_client_link_interrupt(struct pl_link *l) {
+    atomic_store(&l->interrupted, true);
+    pl_futex_ring(&l->mailbox->wake_worker);
+}
+
+enum pl_relay pl_client_link_watch(struct pl_link *l, uint64_t task, uint64_t ns) {
+    struct pl_mailbox *b = l->mailbox;
+    uint64_t word[PL_SEQLOCK_WORDS];
+    unsigned seq, seen = atomic_load(&b->wake_worker);
+    for (int looks = 0; looks < 2; looks++) {
+        if (atomic_load(&l->head->shutdown)) return PL_RELAY_OVER;
+        bool known = pl_seqlock_read(&b->order, word, &seq);
+        if (task && (atomic_load(&b->cancel) || (known && word[PL_ORDER_TASK] != task)))
+            return PL_RELAY_CANCELLED;
+        if (looks == 0) pl_futex_wait(&b->wake_worker, seen, ns);
+    }
+    return PL_RELAY_NOTHING;
 }

@@ -13,12 +13,13 @@
 #include "transport/transport.h"
 
 struct pl_client_link_conf {
-    const char *path;          /* of the socket */
+    const char *path;          /* of the socket; over HTTP the URL of the server */
     struct pl_newcomer client; /* what it says about itself */
     uint64_t wait_ns;          /* for a server to listen at the path */
     /* Called once if there is no server yet, before the wait. May be NULL. */
     void (*waiting)(void *ctx, const char *sentence);
     void *ctx;
+    const char *keys; /* over HTTPS: folder of its certificate */
 };
 
 /* What the server answers. */
@@ -62,5 +63,37 @@ int pl_client_link_say(struct pl_link *l, const char *word, uint64_t wait_ns);
  */
 int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
                           uint64_t note[PL_NOTE_WORDS]);
+
+/* The same of any transport that clients can join by: connect, pull, lost, … as above. */
+struct pl_join_ops {
+    int (*connect)(const struct pl_client_link_conf *conf, struct pl_link **out,
+                   struct pl_welcome *welcome, struct pl_why *why);
+    int (*pull)(struct pl_link *l, uint64_t wait_ns, struct pl_order *out);
+    bool (*lost)(const struct pl_link *l);
+    bool (*farewell)(struct pl_link *l, char out[PL_WORD_MAX], bool *again);
+    int (*say)(struct pl_link *l, const char *word, uint64_t wait_ns);
+    int (*newest)(struct pl_link *l, uint64_t wait_ns, float *out, uint64_t note[PL_NOTE_WORDS]);
+};
+
+extern const struct pl_join_ops pl_shm_join;
+
+/* The transport by which a client reaches a server: an address that begins with http:// or https://
+ * is on any machine, a path on this one. */
+const struct pl_transport *pl_client_transport(const char *path);
+
+/* Over HTTP. The text at a path of the server, which must have been told `keys` as a client is: at
+ * most max - 1 bytes. Waits as connect() does. */
+int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char *out, size_t max,
+                  struct pl_why *why);
+/* From any thread: what waits on the link, or computes for it, ends as if the run had. */
+void pl_http_leave(struct pl_link *l);
+
+/* For a process that relays a client. From any thread: a pull or newest() that waits, or else the
+ * next one, returns PL_EINTR. */
+void pl_client_link_interrupt(struct pl_link *l);
+/* From any thread: sleeps until the order of this task is cancelled or replaced, the server has
+ * shut down, *bell is not `seen`, or `ns` have passed. */
+enum pl_relay { PL_RELAY_NOTHING, PL_RELAY_CANCELLED, PL_RELAY_OVER };
+enum pl_relay pl_client_link_watch(struct pl_link *l, uint64_t task, uint64_t ns);
 
 #endif

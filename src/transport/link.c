@@ -56,7 +56,8 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
     l->left = conf->left;
     l->ctx = conf->ctx;
     l->segment = conf->segment;
-    l->pulled_ns = l->looked_ns = pl_now_ns();
+    l->pulled_ns = pl_now_ns();
+    atomic_init(&l->looked_ns, l->pulled_ns);
     link_phase(l, PL_PHASE_WAITING);
     atomic_store(&l->mailbox->joined, l->owner);
     link_wake_server(l);
@@ -66,13 +67,15 @@ int pl_link_open(const struct pl_link_conf *conf, struct pl_link **out) {
 
 void pl_link_detach(struct pl_link *l) {
     if (!l) return;
-    struct pl_link was = *l;
     atomic_store(&l->mailbox->held, 0);
     link_phase(l, PL_PHASE_AWAY);
+    pl_segment_free(&l->segment);
+    if (l->sock >= 0) close(l->sock);
+    void (*left)(void *ctx, int worker) = l->left;
+    void *ctx = l->ctx;
+    int worker = l->worker;
     free(l);
-    pl_segment_free(&was.segment);
-    if (was.sock >= 0) close(was.sock);
-    if (was.left) was.left(was.ctx, was.worker);
+    if (left) left(ctx, worker);
 }
 
 /* --- orders ------------------------------------------------------------------------------ */
@@ -203,6 +206,7 @@ int pl_link_pull_until(struct pl_link *l, uint64_t end, struct pl_order *out) {
     for (;;) {
         unsigned seen = atomic_load(&b->wake_worker);
         enum link_look found = link_look(l, out);
+        if (atomic_exchange(&l->interrupted, false)) interrupted = true;
         if (pl_link_disconnected(l, now)) break; /* after the look, which cleared the cancel flag */
         if (found == LINK_ORDER) {
             l->pulled_ns = now;

@@ -27,13 +27,15 @@ struct pl_link {
     struct pl_input input[PL_TERMS]; /* of the order that was pulled */
     uint64_t task;                   /* that was pulled and not answered; 0: none */
     uint64_t answered;               /* the last that was */
-    uint64_t pulled_ns, looked_ns;
+    uint64_t pulled_ns;
+    _Atomic uint64_t looked_ns;
     float *ready[PL_LINK_READY]; /* vectors that it wrote last, whose memory it has */
     unsigned n_ready;
-    bool lost;          /* the server is gone */
-    bool client, peers; /* it came as a client; it can read what others write */
-    uint64_t question;  /* an evaluator's last */
-    uint64_t ask_ns;    /* when it asks again; 0: its last question was answered */
+    atomic_bool lost;        /* the server is gone */
+    atomic_bool interrupted; /* see pl_client_link_interrupt() */
+    bool client, peers;      /* it came as a client; it can read what others write */
+    uint64_t question;       /* an evaluator's last */
+    uint64_t ask_ns;         /* when it asks again; 0: its last question was answered */
 };
 
 struct pl_link_conf {

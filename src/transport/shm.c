@@ -16,6 +16,7 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/process.h"
+#include "transport/client_link.h"
 #include "transport/link.h"
 #include "transport/shm_port.h"
 
@@ -310,4 +311,5 @@ const struct pl_transport pl_shm = {.name = "shm",
                                     .link = {LINK_OPS},
                                     .start = &port_processes,
                                     .shared = &port_shared,
-                                    .clients = &port_clients};
+                                    .clients = &port_clients,
+                                    .join = &pl_shm_join};

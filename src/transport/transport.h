@@ -311,10 +311,12 @@ struct pl_transport {
     const struct pl_stream_ops *stream;
     const struct pl_stay_ops *stay;
     const struct pl_client_ops *clients;
+    const struct pl_join_ops *join; /* a client's end: client_link.h */
     const struct pl_group_ops *group;
 };
 
-extern const struct pl_transport pl_inproc, pl_shm;
+/* pl_http has the worker's end alone: its server is one over shared memory with a gateway. */
+extern const struct pl_transport pl_inproc, pl_shm, pl_http;
 
 /* Whether the transport can do what this port needs: PL_OK, or PL_EUSAGE. */
 int pl_transport_check(const struct pl_transport *t, const struct pl_port_conf *conf,

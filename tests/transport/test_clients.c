@@ -222,10 +222,10 @@ TEST(a_port_number_is_not_a_path) {
         assert_int_equal(lstat(bad[i], &s), -1);
         assert_int_equal(pl_client_link_connect(&client, &l, &welcome, &why), PL_EUSAGE);
     }
-    pl_setup *setup = setup_of("model=quadratic listen=%s", bad[0]);
+    pl_setup *setup = setup_of("model=quadratic listen=%s,%s", bad[0], bad[1]);
     pl_run *run = NULL;
     assert_int_equal(pl_train(setup, &run), PL_EUSAGE);
-    assert_non_null(strstr(pl_setup_why(setup), "HOST:PORT"));
+    assert_non_null(strstr(pl_setup_why(setup), "one of each"));
 }
 
 /* --- waiting ----------------------------------------------------------------------------- */

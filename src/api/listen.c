@@ -1,0 +1,52 @@
+#include "api/listen.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sys/address.h"
+
+/* Whether it is HOST:PORT and not a path. */
+static bool listen_is_address(const char *text) {
+    struct pl_address a;
+    return strchr(text, ':') && !strchr(text, '/') && pl_address_split(text, &a);
+}
+
+int pl_listen_read(const char *text, struct pl_listen *out, struct pl_why *why) {
+    *out = (struct pl_listen){.path = ""};
+    while (*text) {
+        char piece[300];
+        size_t n = strcspn(text, ",");
+        snprintf(piece, sizeof piece, "%.*s", (int)n, text);
+        bool far = listen_is_address(piece);
+        char *to = far ? out->address : out->path;
+        if (n == 0 || n >= sizeof piece || *to)
+            return pl_fail(why, PL_EUSAGE,
+                           "listen takes the path of a socket, HOST:PORT, or one of each with a "
+                           "comma between them, but not '%.100s'",
+                           text);
+        snprintf(to, far ? sizeof out->address : sizeof out->path, "%s", piece);
+        text += n + (text[n] == ',');
+    }
+    return PL_OK;
+}
+
+int pl_listen_open(struct pl_listen *l, struct pl_why *why) {
+    const char *tmp = getenv("TMPDIR");
+    if (l->path[0] || !l->address[0]) return PL_OK;
+    if (!tmp || !*tmp || strlen(tmp) > 60) tmp = "/tmp";
+    snprintf(l->folder, sizeof l->folder, "%s/paceline-XXXXXX", tmp);
+    if (!mkdtemp(l->folder)) {
+        l->folder[0] = '\0';
+        return pl_fail(why, PL_EIO, "cannot make a folder in '%s': %s", tmp, strerror(errno));
+    }
+    snprintf(l->path, sizeof l->path, "%s/run.socket", l->folder);
+    return PL_OK;
+}
+
+void pl_listen_close(struct pl_listen *l) {
+    if (!l->folder[0]) return;
+    rmdir(l->folder); /* the port has removed its socket */
+}

@@ -1,0 +1,22 @@
+/* Where clients join: the option "listen", which is the path of a socket, HOST:PORT, or both with a
+ * comma between them. If it has no path, the socket that the gateway needs is in a folder of its
+ * own. */
+#ifndef PL_API_LISTEN_H
+#define PL_API_LISTEN_H
+
+#include "base/status.h"
+
+struct pl_listen {
+    char path[400];    /* "": nobody joins */
+    char address[300]; /* "": nobody joins from other machines */
+    char folder[200];  /* that was made for the path; "": none */
+};
+
+/* Splits it; PL_EUSAGE. */
+int pl_listen_read(const char *text, struct pl_listen *out, struct pl_why *why);
+
+/* Makes the folder, if one is needed, and removes it with what was made there. */
+int pl_listen_open(struct pl_listen *l, struct pl_why *why);
+void pl_listen_close(struct pl_listen *l);
+
+#endif

@@ -1,0 +1,46 @@
+/* paceline work: a worker for a server on another machine. */
+#include "cli.h"
+
+static int work_tick(void *ctx, const struct pl_point *p) {
+    (void)ctx, (void)p;
+    return cli_interrupted();
+}
+
+int cli_work(int argc, char **argv) {
+    const char *keys = NULL;
+    const struct cli_flag flags[] = {
+        {"keys", "DIR", "folder of this worker's certificate (paceline keys)", NULL, &keys},
+        {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {
+        .command = "work",
+        .brief = "compute for a server on another machine",
+        .usage = "work HOST:PORT [--keys DIR] [--data DATA] [--threads N]",
+        .options = PL_FOR_WORK,
+        .own = PL_FOR_WORK,
+        .flag = flags,
+        .takes_words = true,
+        .restores = true,
+        .notes = "Model, data and method are the server's (paceline serve); data that is a file "
+                 "must be\n"
+                 "given here. The worker joins again by itself after the server or the network "
+                 "was away.\n"
+                 "Ctrl-C, SIGTERM or SIGHUP makes it leave: the server knows at once. Examples:\n\n"
+                 "  paceline work server.lab:7070 --keys keys\n"
+                 "  paceline work 127.0.0.1:7070\n"};
+    pl_setup *setup;
+    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    int status = cli_parse(&args, argc, argv, setup);
+    if (status == CLI_OK && !args.helped) {
+        cli_catch_signals();
+        pl_setup_log(setup, cli_say, NULL);
+        pl_setup_watch(setup, NULL, work_tick, NULL);
+        if (args.n_words != 1)
+            status = cli_fail(CLI_USAGE, "work takes one server: paceline work HOST:PORT");
+        else {
+            int rc = pl_work(setup, args.word[0], keys);
+            if (rc) status = cli_fail(rc, "%s", pl_setup_why(setup));
+        }
+    }
+    pl_setup_free(setup);
+    return status;
+}

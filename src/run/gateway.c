@@ -1,0 +1,215 @@
+#define _GNU_SOURCE
+#include "run/gateway.h"
+
+#ifdef PL_HAVE_GATEWAY
+
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "run/gateway_state.h"
+#include "sys/address.h"
+#include "sys/thread.h"
+
+#define GATEWAY_PER_ADDRESS 1024u
+#define GATEWAY_MEMORY (32u * 1024) /* for the headers of a request */
+#define GATEWAY_STACK (256u * 1024)
+#define GATEWAY_PEM (64 * 1024)
+#define GATEWAY_REPORTS 10 /* refusals that are reported */
+
+void pl_gateway_ring(struct pl_gateway *g) {
+    uint64_t one = 1;
+    pl_futex_ring(&g->bell);
+    if (write(g->wake, &one, sizeof one) < 0) return; /* it is awake already */
+}
+
+/* A refusal is reported, and not by everybody who knocks. */
+void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what) {
+    pl_lock_enter(g->lock);
+    int n = g->n_reports < GATEWAY_REPORTS ? ++g->n_reports : 0;
+    pl_lock_leave(g->lock);
+    if (n == 0) return;
+    pl_log_warn(g->conf.log, "a client%s%s was refused: %.200s%s", who[0] ? " " : "", who, what,
+                n == GATEWAY_REPORTS ? "; further ones will not be reported" : "");
+}
+
+static int gateway_read(const char *folder, const char *name, bool secret, char **out,
+                        struct pl_why *why) {
+    char path[500];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return pl_fail(why, PL_EIO, "cannot read '%.300s': %s", path, strerror(errno));
+    *out = calloc(1, GATEWAY_PEM);
+    size_t n = *out ? fread(*out, 1, GATEWAY_PEM - 1, f) : 0;
+    bool loose = secret && (fstat(fileno(f), &st) || st.st_mode & 077);
+    fclose(f);
+    if (loose)
+        return pl_fail(why, PL_EUSAGE,
+                       "the private key '%.300s' can be read by others; change that with chmod 600",
+                       path);
+    return n > 0 ? PL_OK : pl_fail(why, PL_EDATA, "'%.300s' is empty", path);
+}
+
+static int gateway_keys(struct pl_gateway *g, struct pl_why *why) {
+    const char *folder = g->conf.keys;
+    if (!folder) return PL_OK;
+    int rc = gateway_read(folder, "ca.pem", false, &g->pem[0], why);
+    if (!rc) rc = gateway_read(folder, "server.pem", false, &g->pem[1], why);
+    if (!rc) rc = gateway_read(folder, "server-key.pem", true, &g->pem[2], why);
+    if (!rc && gateway_read(folder, "allowed", false, &g->allowed, NULL)) {
+        free(g->allowed);
+        g->allowed = NULL;
+    }
+    return rc;
+}
+
+static void gateway_silence(void *cls, const char *fmt, va_list ap) {
+    (void)cls, (void)fmt, (void)ap;
+}
+
+/* Blocks signals in the server's threads, so existing threads keep receiving them. */
+static struct MHD_Daemon *gateway_start(struct pl_gateway *g, const struct addrinfo *where) {
+    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                     MHD_USE_POLL | MHD_USE_ERROR_LOG;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_TRUST, 0, g->pem[0]},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, g->pem[1]},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, g->pem[2]},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
+        {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+    sigset_t all, before;
+    if (where->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
+    if (g->conf.keys) flags |= MHD_USE_TLS;
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return NULL;
+    errno = 0;
+    unsigned limit = 3 * (unsigned)g->conf.n_clients + 64;
+    struct MHD_Daemon *d = MHD_start_daemon(
+        flags, 0, NULL, NULL, pl_gateway_request, g, MHD_OPTION_EXTERNAL_LOGGER, gateway_silence,
+        NULL, MHD_OPTION_NOTIFY_COMPLETED, pl_gateway_request_done, g, MHD_OPTION_SOCK_ADDR,
+        where->ai_addr, MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        limit < GATEWAY_PER_ADDRESS ? limit : GATEWAY_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+        GATEWAY_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)GATEWAY_MEMORY,
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)GATEWAY_STACK, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
+        MHD_OPTION_ARRAY, g->conf.keys ? tls : none, MHD_OPTION_END);
+    int error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return d;
+}
+
+static int gateway_listen(struct pl_gateway *g, const struct pl_address *a, struct pl_why *why) {
+    struct addrinfo *where = NULL,
+                    hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    int error = getaddrinfo(a->host, a->port, &hints, &where);
+    if (error)
+        return pl_fail(why, PL_EIO, "unknown host '%.100s': %s", a->host, gai_strerror(error));
+    for (const struct addrinfo *w = where; w && !g->daemon; w = w->ai_next)
+        g->daemon = gateway_start(g, w);
+    error = errno;
+    freeaddrinfo(where);
+    if (!g->daemon)
+        return pl_fail(why, PL_EIO, "cannot listen on port %s of '%.100s': %s", a->port, a->host,
+                       error ? strerror(error)
+                             : "the server could not be started; are its certificates sound?");
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(g->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    g->port = info ? info->port : 0;
+    return PL_OK;
+}
+
+int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
+                    struct pl_why *why) {
+    struct pl_address a;
+    if (!pl_address_split(conf->address, &a))
+        return pl_fail(why, PL_EUSAGE, "'%.200s' is not an address; write HOST:PORT",
+                       conf->address);
+    if (!conf->keys && !conf->insecure && !pl_address_is_local(a.host))
+        return pl_fail(why, PL_EUSAGE,
+                       "anybody could join at %.200s; make certificates with paceline keys and use "
+                       "--keys DIR, or say --insecure yes",
+                       conf->address);
+    struct pl_gateway *g = calloc(1, sizeof *g);
+    if (!g) return pl_fail(why, PL_ENOMEM, "out of memory");
+    g->conf = *conf;
+    g->lock = pl_lock_new();
+    g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc =
+        g->lock && g->wake >= 0 ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
+    if (!rc && pl_thread_start(pl_gateway_watch, g, &g->watch))
+        rc = pl_fail(why, PL_ENOMEM, "cannot start a thread");
+    if (!rc) rc = gateway_listen(g, &a, why);
+    if (rc)
+        pl_gateway_close(g);
+    else
+        *out = g;
+    return rc;
+}
+
+int pl_gateway_port(const struct pl_gateway *g) {
+    return g->port;
+}
+
+void pl_gateway_close(struct pl_gateway *g) {
+    if (!g) return;
+    uint64_t now = pl_now_ns(), end = now + GATEWAY_END_NS;
+    bool busy = g->lock != NULL;
+    while (busy && now < end) {
+        unsigned seen = atomic_load(&g->bell);
+        pl_lock_enter(g->lock);
+        g->over = true;
+        busy = g->requests != NULL;
+        for (struct seat *s = g->seats; s; s = s->next) pl_client_link_interrupt(s->link);
+        pl_lock_leave(g->lock);
+        if (busy) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
+        now = pl_now_ns();
+    }
+    if (g->lock) {
+        pl_lock_enter(g->lock);
+        g->closed = true;
+        for (struct request *r = g->requests; r; r = r->next) atomic_store(&r->cut, true);
+        for (struct seat *s = g->seats; s; s = s->next) pl_gateway_seat_end(s);
+        pl_lock_leave(g->lock);
+        pl_gateway_ring(g);
+    }
+    pl_thread_join(g->watch);
+    if (g->daemon) MHD_stop_daemon(g->daemon);
+    while (g->seats) {
+        struct seat *s = g->seats;
+        g->seats = s->next;
+        pl_gateway_seat_free(s);
+    }
+    for (int i = 0; i < 3; i++) free(g->pem[i]);
+    free(g->allowed);
+    if (g->wake >= 0) close(g->wake);
+    pl_lock_free(g->lock);
+    free(g);
+}
+
+#else
+
+int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
+                    struct pl_why *why) {
+    (void)conf, (void)out;
+    return pl_fail(why, PL_EMISSING,
+                   "this build cannot serve clients over HTTP; install the Debian packages "
+                   "libmicrohttpd-dev and libgnutls28-dev and build again");
+}
+
+int pl_gateway_port(const struct pl_gateway *g) {
+    (void)g;
+    return 0;
+}
+
+void pl_gateway_close(struct pl_gateway *g) {
+    (void)g;
+}
+
+#endif

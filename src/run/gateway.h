@@ -1,0 +1,44 @@
+/* Where clients on other machines join: an HTTP server in front of a port over shared memory.
+ *
+ * For each of them the gateway has a seat, which is a client of the port in this process. It pulls
+ * the orders of that client and sends them, with the vectors from where they lie; it writes results
+ * into the client's own memory while they arrive, and pushes them. To the port, the engine and the
+ * policies such a client is like any other. docs/decisions/network.md says why.
+ *
+ * A request has a thread of its own, which may wait. One more thread watches all connections: if
+ * one is closed, the request that waits on it ends. A client without a connection keeps its seat
+ * for a while, which depends on how long it has been silent before.
+ *
+ * With keys, every client must have a certificate of the authority in that folder. Without, only
+ * programs of this machine can join, unless `insecure` is set.
+ *
+ * Built on libmicrohttpd and GnuTLS; without them, opening fails with PL_EMISSING.
+ *
+ * Threads: one opens and closes; the rest is the gateway's. */
+#ifndef PL_RUN_GATEWAY_H
+#define PL_RUN_GATEWAY_H
+
+#include <stdbool.h>
+
+#include "base/log.h"
+
+struct pl_gateway;
+
+struct pl_gateway_conf {
+    const char *address; /* HOST:PORT, see sys/address.h */
+    const char *path;    /* the socket of the port */
+    const char *keys;    /* folder with ca.pem, server.pem, server-key.pem; NULL: no encryption */
+    bool insecure;       /* other machines may join without certificates */
+    int n_clients;       /* at most, about */
+    const char *setup;   /* what GET /v1/setup tells a worker of this library; NULL: nothing */
+    const struct pl_log *log;
+};
+
+/* PL_EUSAGE, PL_EIO, PL_EMISSING or PL_ENOMEM. */
+int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
+                    struct pl_why *why);
+int pl_gateway_port(const struct pl_gateway *g);
+/* Tells all clients that the run has ended, and takes their seats; NULL is fine. */
+void pl_gateway_close(struct pl_gateway *g);
+
+#endif

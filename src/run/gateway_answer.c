@@ -1,0 +1,118 @@
+/* What the gateway answers. Vectors are sent from where they lie.
+ *
+ * Threads: the request's. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "run/gateway_state.h"
+#include "run/worker.h"
+
+static enum MHD_Result answer_with(struct request *r, unsigned status, struct MHD_Response *with) {
+    if (!with) return MHD_NO;
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, GATEWAY_TIMEOUT_S);
+    enum MHD_Result rc = MHD_queue_response(r->connection, status, with);
+    MHD_destroy_response(with);
+    return rc;
+}
+
+static struct MHD_Response *answer_text(const char *text) {
+    struct MHD_Response *a = MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text,
+                                                             MHD_RESPMEM_MUST_COPY);
+    if (a) MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
+    return a;
+}
+
+enum MHD_Result pl_gateway_answer(struct request *r, unsigned status, const char *text) {
+    return answer_with(r, status, answer_text(text));
+}
+
+static void answer_add(struct MHD_Response *a, const char *name, const char *fmt, ...)
+    PL_PRINTF(3, 4);
+static void answer_add(struct MHD_Response *a, const char *name, const char *fmt, ...) {
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    MHD_add_response_header(a, name, text);
+}
+
+/* The seat has ended: the run is over, or the server hung up. */
+enum MHD_Result pl_gateway_answer_gone(struct request *r) {
+    struct seat *s = r->seat;
+    struct pl_gateway *g = r->gateway;
+    char sentence[PL_WORD_MAX] = "the run has ended";
+    bool again = false;
+    pl_lock_enter(g->lock);
+    bool over = g->over;
+    pl_lock_leave(g->lock);
+    if (!over) over = !pl_client_link_lost(s->link);
+    if (!over && !pl_client_link_farewell(s->link, sentence, &again))
+        snprintf(sentence, sizeof sentence, "the server is gone");
+    struct MHD_Response *a = answer_text(sentence);
+    if (a) answer_add(a, PL_WIRE_OVER, "%d", over);
+    if (a) answer_add(a, PL_WIRE_AGAIN, "%d", again);
+    pl_lock_enter(g->lock);
+    pl_gateway_seat_end(s);
+    pl_lock_leave(g->lock);
+    return answer_with(r, MHD_HTTP_GONE, a);
+}
+
+static void answer_note(struct MHD_Response *a, const uint64_t note[PL_NOTE_WORDS]) {
+    struct pl_order o = {0};
+    char words[17 * PL_NOTE_WORDS + 1] = "";
+    memcpy(o.note, note, sizeof o.note);
+    const struct pl_run_note n = pl_note_unpack(&o);
+    for (int i = 0; i < PL_NOTE_WORDS; i++)
+        pl_append(words, sizeof words, "%s%" PRIx64, i ? " " : "", note[i]);
+    answer_add(a, PL_WIRE_NOTE, "%s", words);
+    answer_add(a, PL_WIRE_MODEL, "%" PRIu64, n.version);
+    answer_add(a, PL_WIRE_LR, "%.17g", n.lr);
+}
+
+/* The vector is sent from where it lies, which the order keeps in place. */
+enum MHD_Result pl_gateway_answer_order(struct request *r) {
+    struct seat *s = r->seat;
+    const struct pl_order *o = &s->order;
+    size_t dim = s->welcome.dim;
+    const void *body = o->half_in;
+    size_t bytes = dim * sizeof(uint16_t);
+    if (!body) {
+        body = pl_worker_input(&pl_shm, s->link, o, dim);
+        bytes = dim * sizeof(float);
+    }
+    struct MHD_Response *a =
+        MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)body, MHD_RESPMEM_PERSISTENT);
+    if (!a) return MHD_NO;
+    MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
+    answer_add(a, PL_WIRE_TASK, "%" PRIu64, o->task);
+    answer_add(a, PL_WIRE_STAYS, "%d", o->stays);
+    answer_add(a, PL_WIRE_TYPE, "%s", o->half_in ? "bf16" : "f32");
+    answer_add(a, PL_WIRE_RESULT, "%s", o->half_out ? "bf16" : "f32");
+    answer_note(a, o->note);
+    return answer_with(r, MHD_HTTP_OK, a);
+}
+
+enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s) {
+    struct MHD_Response *a = answer_text(s->welcome.about);
+    if (!a) return MHD_NO;
+    answer_add(a, PL_WIRE_SEAT, "%s", s->key);
+    answer_add(a, PL_WIRE_WORKER, "%d", s->welcome.worker);
+    answer_add(a, PL_WIRE_WORKERS, "%d", s->welcome.n_workers);
+    answer_add(a, PL_WIRE_DIM, "%zu", s->welcome.dim);
+    answer_add(a, PL_WIRE_HALF, "%u", s->welcome.half);
+    answer_add(a, PL_WIRE_SPEAKS, "%d", s->welcome.speaks);
+    return answer_with(r, MHD_HTTP_CREATED, a);
+}
+
+enum MHD_Result pl_gateway_answer_newest(struct request *r) {
+    struct seat *s = r->seat;
+    struct MHD_Response *a = MHD_create_response_from_buffer(s->welcome.dim * sizeof *s->room,
+                                                             s->room, MHD_RESPMEM_PERSISTENT);
+    if (!a) return MHD_NO;
+    answer_note(a, s->order.note);
+    return answer_with(r, MHD_HTTP_OK, a);
+}

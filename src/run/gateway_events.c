@@ -1,0 +1,53 @@
+/* What a client must hear at once: that its task is cancelled, and that the run has ended. Beats in
+ * between tell both ends that the other is there.
+ *
+ * Threads: the request's. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "run/gateway_state.h"
+
+/* The next line: a cancel, the end, or a beat. */
+static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
+    struct request *r = ctx;
+    struct seat *s = r->seat;
+    struct pl_gateway *g = r->gateway;
+    (void)pos;
+    for (;;) {
+        uint64_t task = atomic_load(&s->task), now = pl_now_ns();
+        pl_lock_enter(g->lock);
+        bool over = g->over, ended = s->ended;
+        pl_lock_leave(g->lock);
+        if (atomic_load(&r->cut)) return MHD_CONTENT_READER_END_OF_STREAM;
+        if (!over && ended) return MHD_CONTENT_READER_END_OF_STREAM;
+        uint64_t ns = r->beat_ns > now ? r->beat_ns - now : 0;
+        enum pl_relay what = over ? PL_RELAY_OVER : PL_RELAY_NOTHING;
+        bool beat = r->beat_ns <= now;
+        if (!over && !beat) what = pl_client_link_watch(s->link, task != r->told ? task : 0, ns);
+        if (what == PL_RELAY_OVER) {
+            if (r->told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
+            r->told = UINT64_MAX;
+            return snprintf(buffer, max, "over\n");
+        }
+        if (what == PL_RELAY_CANCELLED && atomic_load(&s->task) == task) {
+            r->told = task;
+            return snprintf(buffer, max, "cancel %" PRIu64 "\n", task);
+        }
+        if (beat) {
+            r->beat_ns = now + PL_WIRE_BEAT_S * GATEWAY_SECOND;
+            return snprintf(buffer, max, "beat\n");
+        }
+    }
+}
+
+enum MHD_Result pl_gateway_events(struct request *r) {
+    struct MHD_Response *a =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 256, events_next, r, NULL);
+    if (!a) return MHD_NO;
+    MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    enum MHD_Result rc = MHD_queue_response(r->connection, MHD_HTTP_OK, a);
+    MHD_destroy_response(a);
+    return rc;
+}

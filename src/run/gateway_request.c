@@ -1,0 +1,196 @@
+/* A request, from its headers to its end.
+ *
+ * Threads: the request's. */
+#define _GNU_SOURCE
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "run/gateway_state.h"
+#include "sys/numerals.h"
+
+static enum MHD_Result request_word(struct request *r) {
+    r->text[r->n < sizeof r->text ? r->n : sizeof r->text - 1] = '\0';
+    int rc = pl_client_link_say(r->seat->link, r->text, GATEWAY_SECOND);
+    if (rc == PL_OK) return pl_gateway_answer(r, MHD_HTTP_ACCEPTED, "");
+    if (rc == PL_EUSAGE)
+        return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST,
+                                 "a word is one line of printable characters");
+    return rc == PL_ECANCELLED ? pl_gateway_answer_gone(r)
+                               : pl_gateway_answer(r, MHD_HTTP_TOO_MANY_REQUESTS, "");
+}
+
+/* A result that was sent before arrives first. */
+static enum MHD_Result request_leave(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    struct seat *s = r->seat;
+    bool bad = false, waits = true;
+    uint64_t task = pl_gateway_said_whole(r, PL_WIRE_TASK, UINT64_MAX, &bad), now = pl_now_ns();
+    for (uint64_t end = now + GATEWAY_END_NS; task && !bad && waits && now < end;
+         now = pl_now_ns()) {
+        unsigned seen = atomic_load(&g->bell);
+        pl_lock_enter(g->lock);
+        waits = s->answered != task && !s->ended;
+        pl_lock_leave(g->lock);
+        if (waits) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
+    }
+    pl_lock_enter(g->lock);
+    pl_gateway_seat_end(s);
+    pl_lock_leave(g->lock);
+    return pl_gateway_answer(r, MHD_HTTP_OK, "");
+}
+
+static enum route request_route(const char *method, const char *url, const char **key, size_t *n) {
+    static const struct {
+        const char *method, *tail;
+        enum route route;
+    } table[] = {{"POST", "/next", ROUTE_NEXT},
+                 {"GET", "/events", ROUTE_EVENTS},
+                 {"POST", "/word", ROUTE_WORD},
+                 {"GET", "/newest", ROUTE_NEWEST},
+                 {"DELETE", "", ROUTE_LEAVE}};
+    size_t prefix = strlen(PL_WIRE_SEATS);
+    *n = 0;
+    if (strcmp(method, "GET") == 0 && strcmp(url, "/healthz") == 0) return ROUTE_HEALTH;
+    if (strcmp(method, "GET") == 0 && strcmp(url, "/v1/setup") == 0) return ROUTE_SETUP;
+    if (strncmp(url, PL_WIRE_SEATS, prefix) != 0) return ROUTE_NONE;
+    if (!url[prefix]) return strcmp(method, "POST") == 0 ? ROUTE_JOIN : ROUTE_NONE;
+    if (url[prefix] != '/') return ROUTE_NONE;
+    *key = url + prefix + 1;
+    *n = strcspn(*key, "/");
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(method, table[i].method) == 0 && strcmp(*key + *n, table[i].tail) == 0)
+            return table[i].route;
+    return ROUTE_NONE;
+}
+
+/* The headers have come. 0, or the status with which it is refused. */
+static unsigned request_begin(struct request *r, const char *method, const char *url,
+                              const char **why) {
+    const char *key = NULL;
+    size_t n;
+    if ((*why = pl_gateway_stranger(r))) {
+        pl_gateway_report(r->gateway, r->name, *why);
+        return MHD_HTTP_FORBIDDEN;
+    }
+    r->route = request_route(method, url, &key, &n);
+    *why = "there is nothing here";
+    if (r->route == ROUTE_NONE) return MHD_HTTP_NOT_FOUND;
+    const char *length = pl_gateway_said(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    uint64_t bytes = length ? strtoull(length, NULL, 10) : 0;
+    *why = "the request is too long";
+    if (r->route != ROUTE_NEXT && bytes >= sizeof r->text) return MHD_HTTP_CONTENT_TOO_LARGE;
+    if (pl_gateway_said(r, MHD_HTTP_HEADER_TRANSFER_ENCODING)) return MHD_HTTP_LENGTH_REQUIRED;
+    r->into = r->text;
+    r->room = (size_t)bytes;
+    if (!key) return 0;
+    *why = "this seat is not known";
+    if (!(r->seat = pl_gateway_seat_find(r->gateway, key, n))) return MHD_HTTP_NOT_FOUND;
+    *why = "another request of this client is being answered";
+    bool uses = r->route == ROUTE_NEXT || r->route == ROUTE_NEWEST;
+    if (uses && !pl_gateway_seat_take(r->seat, r)) return MHD_HTTP_CONFLICT;
+    if (r->route != ROUTE_NEXT) return 0;
+    r->into = NULL;
+    *why = pl_gateway_order_begin(r);
+    if (!*why) return 0;
+    return strstr(*why, "length") ? MHD_HTTP_CONTENT_TOO_LARGE : MHD_HTTP_BAD_REQUEST;
+}
+
+static enum MHD_Result request_end(struct request *r) {
+    switch (r->route) {
+    case ROUTE_JOIN: return pl_gateway_join(r);
+    case ROUTE_NEXT: return pl_gateway_order_next(r);
+    case ROUTE_EVENTS: return pl_gateway_events(r);
+    case ROUTE_WORD: return request_word(r);
+    case ROUTE_NEWEST: return pl_gateway_order_newest(r);
+    case ROUTE_LEAVE: return request_leave(r);
+    case ROUTE_SETUP:
+        return r->gateway->conf.setup ? pl_gateway_answer(r, MHD_HTTP_OK, r->gateway->conf.setup)
+                                      : pl_gateway_answer(r, MHD_HTTP_NOT_FOUND, "there is none");
+    case ROUTE_HEALTH: return pl_gateway_answer(r, MHD_HTTP_OK, "ok\n");
+    case ROUTE_NONE: break;
+    }
+    return MHD_NO;
+}
+
+/* A connection that is cut is noticed within seconds. */
+static void request_watch(int fd) {
+    int on = 1, idle = 2, interval = 1, count = 3, ms = 5000;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
+static struct request *request_new(struct pl_gateway *g, struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct request *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->gateway = g;
+    r->connection = connection;
+    r->fd = info ? info->connect_fd : -1;
+    request_watch(r->fd);
+    pl_lock_enter(g->lock);
+    r->next = g->requests;
+    if (r->next) r->next->previous = r;
+    g->requests = r;
+    pl_lock_leave(g->lock);
+    pl_gateway_ring(g);
+    return r;
+}
+
+void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void **context,
+                             enum MHD_RequestTerminationCode code) {
+    struct pl_gateway *g = cls;
+    struct request *r = *context;
+    (void)connection, (void)code;
+    if (!r) return;
+    struct seat *s = r->seat, *over = NULL;
+    pl_lock_enter(g->lock);
+    if (r->next) r->next->previous = r->previous;
+    if (r->previous)
+        r->previous->next = r->next;
+    else
+        g->requests = r->next;
+    if (s) {
+        s->n_requests--;
+        s->seen_ns = pl_now_ns();
+        if (s->has == r) s->has = NULL;
+        over = pl_gateway_seat_remove(g, s);
+    }
+    pl_lock_leave(g->lock);
+    if (over) pl_gateway_seat_free(over);
+    free(r);
+    *context = NULL;
+    pl_gateway_ring(g);
+}
+
+enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                   const char *method, const char *version, const char *data,
+                                   size_t *data_size, void **context) {
+    PL_NUMERALS; /* the thread is not ours */
+    struct request *r = *context;
+    (void)version;
+    if (!r) {
+        const char *why;
+        if (!(r = *context = request_new(cls, connection))) return MHD_NO;
+        unsigned status = request_begin(r, method, url, &why);
+        r->answered = status != 0;
+        return status ? pl_gateway_answer(r, status, why) : MHD_YES;
+    }
+    /* a server that is being stopped queues no answers, and goes on with the request */
+    if (r->answered) return MHD_NO;
+    if (*data_size > 0) {
+        if (*data_size > r->room - r->n) return MHD_NO;
+        if (r->into) memcpy(r->into + r->n, data, *data_size);
+        r->n += *data_size;
+        *data_size = 0;
+        return MHD_YES;
+    }
+    r->answered = true;
+    return request_end(r);
+}

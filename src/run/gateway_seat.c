@@ -1,0 +1,88 @@
+/* What a client has between its requests.
+ *
+ * Threads: any of the gateway; see gateway_state.h. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "run/gateway_state.h"
+
+#define SEAT_TURN_NS (6 * GATEWAY_SECOND)   /* for an earlier request of the same seat to end */
+#define SEAT_LEAST_NS (10 * GATEWAY_SECOND) /* without a connection, before a seat is taken, */
+#define SEAT_MOST_NS (120 * GATEWAY_SECOND) /* and at most */
+
+void pl_gateway_seat_free(struct seat *s) {
+    pl_shm.link.detach(s->link);
+    free(s->room);
+    free(s);
+}
+
+/* Takes it out of the list if it has ended and nobody knows it. The caller has the lock, and frees
+ * what is returned after it has left it. */
+struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s) {
+    if (!s->ended || s->n_requests > 0) return NULL;
+    for (struct seat **at = &g->seats; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            return s;
+        }
+    return NULL;
+}
+
+/* Ends whatever waits for it. The caller has the lock. */
+void pl_gateway_seat_end(struct seat *s) {
+    s->ended = true;
+    pl_client_link_interrupt(s->link);
+}
+
+struct seat *pl_gateway_seat_find(struct pl_gateway *g, const char *key, size_t n) {
+    struct seat *found = NULL;
+    if (n != PL_WIRE_KEY) return NULL;
+    pl_lock_enter(g->lock);
+    for (struct seat *s = g->seats; s && !found; s = s->next)
+        if (memcmp(s->key, key, n) == 0 && !s->ended) found = s;
+    if (found) {
+        uint64_t silent = found->n_requests ? 0 : pl_now_ns() - found->seen_ns;
+        if (silent > found->longest_ns) found->longest_ns = silent;
+        found->n_requests++;
+    }
+    pl_lock_leave(g->lock);
+    return found;
+}
+
+/* How long it may be without a connection. */
+uint64_t pl_gateway_seat_patience(const struct seat *s) {
+    uint64_t ns = 3 * s->longest_ns;
+    return ns < SEAT_LEAST_NS ? SEAT_LEAST_NS : ns > SEAT_MOST_NS ? SEAT_MOST_NS : ns;
+}
+
+/* Makes this request the one that uses the link. An earlier one that waits is sent away; one whose
+ * result is arriving is waited for. */
+bool pl_gateway_seat_take(struct seat *s, struct request *r) {
+    struct pl_gateway *g = s->gateway;
+    uint64_t now = pl_now_ns(), end = now + SEAT_TURN_NS;
+    for (;;) {
+        unsigned seen = atomic_load(&g->bell);
+        pl_lock_enter(g->lock);
+        bool mine = !s->has || s->has == r;
+        if (mine) s->has = r;
+        if (!mine && s->has->waits) {
+            atomic_store(&s->has->cut, true);
+            pl_client_link_interrupt(s->link);
+        }
+        pl_lock_leave(g->lock);
+        if (mine) return true;
+        now = pl_now_ns();
+        if (now >= end || atomic_load(&r->cut)) return false;
+        pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
+    }
+}
+
+bool pl_gateway_seat_key(char key[PL_WIRE_KEY + 1]) {
+    unsigned char bytes[PL_WIRE_KEY / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return false;
+    for (size_t i = 0; i < sizeof bytes; i++) snprintf(key + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}

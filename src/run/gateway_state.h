@@ -1,0 +1,142 @@
+/* The inside of the gateway, which its files share. A request is one HTTP request; a seat is what a
+ * client has between them.
+ *
+ * Threads: libmicrohttpd's, one per connection, and pl_gateway_watch(). `lock` protects the lists
+ * and the members that say so; `bell` is rung when one of them changes. */
+#ifndef PL_RUN_GATEWAY_STATE_H
+#define PL_RUN_GATEWAY_STATE_H
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+
+#include "run/gateway.h"
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "sys/lock.h"
+#include "transport/client_link.h"
+#include "transport/http_wire.h"
+
+#define GATEWAY_SECOND UINT64_C(1000000000)
+#define GATEWAY_END_NS (3 * GATEWAY_SECOND) /* for clients to learn that the run has ended */
+#define GATEWAY_TIMEOUT_S 10u               /* without progress: handshakes, slow senders */
+#define GATEWAY_NAME 64
+
+struct seat {
+    struct seat *next;
+    struct pl_gateway *gateway;
+    char key[PL_WIRE_KEY + 1], name[GATEWAY_NAME]; /* of its certificate */
+    struct pl_link *link;
+    struct pl_welcome welcome;
+    float *room; /* [dim] of an evaluator */
+    enum pl_client_kind kind;
+    /* the gateway's lock */
+    int n_requests;      /* that know it */
+    struct request *has; /* the one that may use the link */
+    bool ended;          /* nobody may join it any more */
+    uint64_t seen_ns;    /* when its last request ended, */
+    uint64_t longest_ns; /* and how long it was silent at most */
+    uint64_t answered;   /* task of the last result that was pushed */
+    /* of the request that has it, and read by its events */
+    struct pl_order order;
+    _Atomic uint64_t task; /* that the client computes; 0: none */
+};
+
+enum route {
+    ROUTE_NONE,
+    ROUTE_JOIN,
+    ROUTE_NEXT,
+    ROUTE_EVENTS,
+    ROUTE_WORD,
+    ROUTE_NEWEST,
+    ROUTE_LEAVE,
+    ROUTE_SETUP,
+    ROUTE_HEALTH
+};
+
+struct request {
+    struct request *next, *previous; /* in the gateway's list, for the watch */
+    struct pl_gateway *gateway;
+    struct MHD_Connection *connection;
+    enum route route;
+    struct seat *seat;
+    int fd;
+    bool answered;   /* or about to be */
+    bool waits;      /* the gateway's lock: it waits in the link, and may be interrupted */
+    atomic_bool cut; /* its connection is closed, or another request takes its place */
+    bool has_result, late;
+    struct pl_result result;
+    uint64_t absent[PL_ABSENT_WORDS];
+    char *into;     /* where the body goes; NULL: it is dropped */
+    size_t n, room; /* bytes of it so far, and in all */
+    char text[PL_WORD_MAX];
+    char name[GATEWAY_NAME];
+    uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due */
+};
+
+struct pl_gateway {
+    struct pl_gateway_conf conf;
+    struct MHD_Daemon *daemon;
+    int port, wake;
+    char *pem[3];  /* authority, certificate, key */
+    char *allowed; /* names, one per line; NULL: all */
+    struct pl_thread *watch;
+    atomic_uint bell;
+    struct pl_lock *lock; /* of the rest */
+    struct seat *seats;
+    struct request *requests;
+    int n_reports;
+    bool over, closed;
+};
+
+/* gateway.c: wakes whoever waits for a change; reports that a client was refused, but not of
+ * everybody who knocks. */
+void pl_gateway_ring(struct pl_gateway *g);
+void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what);
+
+/* gateway_seat.c. remove() takes a seat out of the list if it has ended and nobody knows it; the
+ * caller has the lock, and frees what is returned after it has left it. end() ends whatever waits
+ * for it; the caller has the lock. find() makes the caller one who knows it. take() makes this
+ * request the one that uses the link: an earlier one that waits is sent away, and one whose result
+ * is arriving is waited for. */
+void pl_gateway_seat_free(struct seat *s);
+struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s);
+void pl_gateway_seat_end(struct seat *s);
+struct seat *pl_gateway_seat_find(struct pl_gateway *g, const char *key, size_t n);
+uint64_t pl_gateway_seat_patience(const struct seat *s); /* without a connection */
+bool pl_gateway_seat_take(struct seat *s, struct request *r);
+bool pl_gateway_seat_key(char key[PL_WIRE_KEY + 1]); /* a new one */
+
+/* gateway_said.c: what the headers of a request say. Of a number that is none, *bad is set. */
+const char *pl_gateway_said(const struct request *r, const char *name); /* NULL: nothing */
+uint64_t pl_gateway_said_whole(const struct request *r, const char *name, uint64_t most, bool *bad);
+bool pl_gateway_said_text(const struct request *r, const char *name, char *out, size_t max);
+bool pl_gateway_said_result(struct request *r);
+
+/* gateway_answer.c: what the server answers. */
+enum MHD_Result pl_gateway_answer(struct request *r, unsigned status, const char *text);
+enum MHD_Result pl_gateway_answer_gone(struct request *r); /* the run is over, or it hung up */
+enum MHD_Result pl_gateway_answer_order(struct request *r);
+enum MHD_Result pl_gateway_answer_newest(struct request *r);
+enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s);
+
+/* gateway_join.c. Why this client must not join; NULL: it may. */
+const char *pl_gateway_stranger(struct request *r);
+enum MHD_Result pl_gateway_join(struct request *r);
+
+/* gateway_order.c. begin() decides where the body goes; it returns why there must be none. */
+const char *pl_gateway_order_begin(struct request *r);
+enum MHD_Result pl_gateway_order_next(struct request *r);
+enum MHD_Result pl_gateway_order_newest(struct request *r);
+
+enum MHD_Result pl_gateway_events(struct request *r); /* gateway_events.c */
+
+/* gateway_request.c, for libmicrohttpd. */
+enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                   const char *method, const char *version, const char *data,
+                                   size_t *data_size, void **context);
+void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void **context,
+                             enum MHD_RequestTerminationCode code);
+
+void pl_gateway_watch(void *gateway); /* gateway_watch.c: a thread */
+
+#endif

@@ -1,0 +1,202 @@
+/* Joining a server over HTTP, and leaving it.
+ *
+ * Threads: the owner's. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "sys/thread.h"
+#include "transport/http_state.h"
+
+#define JOIN_LEAVE_S 5L /* for a result that is on its way, when leaving */
+#define JOIN_DIM_MAX (UINT64_C(1) << 40)
+
+/* Says good-bye. A result that is on its way arrives before that. */
+static void join_leave(struct pl_link *l) {
+    char answer[PL_WORD_MAX];
+    pl_lock_enter(l->lock);
+    uint64_t task = l->has_result ? l->result.task : 0;
+    pl_lock_leave(l->lock);
+    pl_http_way_begin(&l->side, "DELETE", "");
+    if (task) pl_http_way_add(&l->side, PL_WIRE_TASK, "%" PRIu64, task);
+    curl_easy_setopt(l->side.easy, CURLOPT_TIMEOUT, JOIN_LEAVE_S);
+    l->side.body = answer;
+    l->side.room = sizeof answer;
+    pl_http_way_perform(&l->side);
+}
+
+void pl_http_detach(struct pl_link *l) {
+    if (!l) return;
+    if (l->key[0] && l->end <= END_LEFT) join_leave(l);
+    atomic_store(&l->stop, true);
+    pl_futex_ring(&l->bell);
+    if (l->talk.multi) curl_multi_wakeup(l->talk.multi);
+    if (l->events.multi) curl_multi_wakeup(l->events.multi);
+    pl_thread_join(l->talker);
+    pl_thread_join(l->listener);
+    pl_http_way_close(&l->talk);
+    pl_http_way_close(&l->events);
+    pl_http_way_close(&l->side);
+    pl_lock_free(l->lock);
+    free(l->in[0]);
+    free(l->in[1]);
+    free(l->half[0]);
+    free(l->half[1]);
+    free(l->out);
+    free(l);
+}
+
+/* The certificates of a folder. */
+static int http_keys(struct pl_link *l, const char *keys, struct pl_why *why) {
+    struct stat s;
+    bool tls = strncmp(l->url, "https:", 6) == 0;
+    if (!tls) return PL_OK;
+    if (!keys || !*keys)
+        return pl_fail(why, PL_EUSAGE,
+                       "%s needs certificates; make them with paceline keys, and set PACELINE_KEYS "
+                       "to their folder",
+                       l->url);
+    if ((size_t)snprintf(l->ca, sizeof l->ca, "%s/ca.pem", keys) >= sizeof l->ca ||
+        (size_t)snprintf(l->cert, sizeof l->cert, "%s/worker.pem", keys) >= sizeof l->cert ||
+        (size_t)snprintf(l->cert_key, sizeof l->cert_key, "%s/worker-key.pem", keys) >=
+            sizeof l->cert_key)
+        return pl_fail(why, PL_EUSAGE, "the name of the folder of keys is too long");
+    if (stat(l->cert_key, &s))
+        return pl_fail(why, PL_EIO, "cannot read '%.300s': %s", l->cert_key, strerror(errno));
+    if (s.st_mode & 077)
+        return pl_fail(why, PL_EUSAGE,
+                       "the private key '%.300s' can be read by others; change that with chmod 600",
+                       l->cert_key);
+    return PL_OK;
+}
+
+/* Asks for a seat once. The status, as pl_http_way_perform(). */
+static long http_ask(struct pl_link *l, const struct pl_newcomer *c, char about[PL_ABOUT_MAX]) {
+    struct http_way *w = &l->side;
+    pl_http_way_begin(w, "POST", "");
+    pl_http_way_add(w, PL_WIRE_VERSION, "%d", PL_WIRE_PROTOCOL);
+    pl_http_way_add(w, PL_WIRE_KIND, "%s", c->kind == PL_CLIENT_EVALUATOR ? "evaluator" : "worker");
+    pl_http_way_add(w, PL_WIRE_DIM, "%zu", c->dim);
+    pl_http_way_add(w, PL_WIRE_CAN, "%" PRIu64, c->can);
+    pl_http_way_add(w, PL_WIRE_NUMBER, "%" PRIu64, c->seat);
+    if (c->fingerprint[0]) pl_http_way_add(w, PL_WIRE_FINGERPRINT, "%s", c->fingerprint);
+    if (c->token[0]) pl_http_way_add(w, PL_WIRE_TOKEN, "%s", c->token);
+    pl_http_way_send(w, NULL, 0);
+    w->body = about;
+    w->room = PL_ABOUT_MAX - 1;
+    w->welcome = (struct pl_welcome){0};
+    long status = pl_http_way_perform(w);
+    about[w->n] = '\0';
+    return status;
+}
+
+/* Whether it is too late to try again, with the reason; otherwise waits a little. */
+static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf, bool first,
+                      uint64_t end, struct pl_why *why) {
+    uint64_t now = pl_now_ns();
+    bool interrupted = false;
+    if (now >= end)
+        return pl_fail(why, PL_EIO, "no server answers at %.200s: %.200s", l->url, l->side.error);
+    if (first && conf->waiting) {
+        char text[400];
+        snprintf(text, sizeof text, "no server answers at %.200s yet; waiting up to %.3g s", l->url,
+                 (double)conf->wait_ns * 1e-9);
+        conf->waiting(conf->ctx, text);
+    }
+    pl_nap_on(&l->bell, atomic_load(&l->bell), now, pl_until(now, 4 * HTTP_BACK_OFF_NS),
+              &interrupted);
+    return interrupted ? pl_fail(why, PL_EINTR, "interrupted while waiting for %.200s", l->url)
+                       : PL_OK;
+}
+
+/* Tries until the server is there. */
+static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
+                     struct pl_welcome *welcome, struct pl_why *why) {
+    uint64_t end = pl_until(pl_now_ns(), conf->wait_ns);
+    char about[PL_ABOUT_MAX];
+    for (bool first = true;; first = false) {
+        long status = http_ask(l, &conf->client, about);
+        if (status == 201) break;
+        if (status != 0 && status != 503)
+            return pl_fail(why, PL_ERUN, "the server at %.100s refuses: %.380s", l->url,
+                           about[0] ? about : "it gives no reason");
+        int rc = http_again(l, conf, first, end, why);
+        if (rc) return rc;
+    }
+    *welcome = l->side.welcome;
+    snprintf(welcome->about, sizeof welcome->about, "%s", about);
+    memcpy(l->key, l->side.key, sizeof l->key);
+    l->dim = welcome->dim;
+    if (strlen(l->key) != PL_WIRE_KEY || l->dim < 1 || l->dim > JOIN_DIM_MAX)
+        return pl_fail(why, PL_EDATA, "%.200s is not a paceline server of this protocol", l->url);
+    return PL_OK;
+}
+
+static int http_start(struct pl_link *l, enum pl_client_kind kind) {
+    size_t bytes = l->dim * sizeof(float);
+    l->room = bytes = bytes > PL_WORD_MAX ? bytes : PL_WORD_MAX; /* or a sentence */
+    for (int i = 0; i < 2; i++)
+        if (!(l->in[i] = malloc(bytes))) return PL_ENOMEM;
+    if (!(l->out = malloc(bytes))) return PL_ENOMEM;
+    if (kind == PL_CLIENT_EVALUATOR) return PL_OK; /* it asks when it wants to */
+    int rc = pl_thread_start(pl_http_talk, l, &l->talker);
+    return rc ? rc : pl_thread_start(pl_http_listen, l, &l->listener);
+}
+
+/* A link that has not joined. */
+static int http_prepare(const struct pl_client_link_conf *conf, struct pl_link **out,
+                        struct pl_why *why) {
+    struct pl_link *l = *out = calloc(1, sizeof *l);
+    int rc = PL_OK;
+    if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
+    l->cancel.flag = &l->cancelled;
+    l->lock = pl_lock_new();
+    if ((size_t)snprintf(l->url, sizeof l->url, "%s", conf->path) >= sizeof l->url)
+        rc = pl_fail(why, PL_EUSAGE, "the address of the server is too long");
+    if (!rc && (!l->lock || pl_http_way_open(&l->talk, l) || pl_http_way_open(&l->events, l) ||
+                pl_http_way_open(&l->side, l)))
+        rc = pl_fail(why, PL_ENOMEM, "out of memory");
+    for (size_t n = strlen(l->url); n > 0 && l->url[n - 1] == '/';) l->url[--n] = '\0';
+    return rc ? rc : http_keys(l, conf->keys, why);
+}
+
+int pl_http_connect(const struct pl_client_link_conf *conf, struct pl_link **out,
+                    struct pl_welcome *welcome, struct pl_why *why) {
+    struct pl_link *l;
+    int rc = http_prepare(conf, &l, why);
+    if (!rc) rc = http_join(l, conf, welcome, why);
+    if (!rc && http_start(l, conf->client.kind))
+        rc = pl_fail(why, PL_ENOMEM, "out of memory for %zu parameters", l->dim);
+    if (rc)
+        pl_http_detach(l);
+    else
+        *out = l;
+    return rc;
+}
+
+int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char *out, size_t max,
+                  struct pl_why *why) {
+    struct pl_link *l;
+    uint64_t end = pl_until(pl_now_ns(), conf->wait_ns);
+    int rc = http_prepare(conf, &l, why);
+    long status = 0;
+    for (bool first = true; !rc && status == 0; first = false) {
+        char url[2 * HTTP_PATH];
+        pl_http_way_begin(&l->side, "GET", "");
+        snprintf(url, sizeof url, "%s%s", l->url, path);
+        curl_easy_setopt(l->side.easy, CURLOPT_URL, url);
+        l->side.body = out;
+        l->side.room = max - 1;
+        status = pl_http_way_perform(&l->side);
+        out[l->side.n] = '\0';
+        if (status == 0) rc = http_again(l, conf, first, end, why);
+    }
+    if (!rc && status != 200)
+        rc = pl_fail(why, PL_ERUN, "the server at %.100s refuses: %.300s", l->url, out);
+    pl_http_detach(l);
+    return rc;
+}

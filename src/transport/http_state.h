@@ -1,0 +1,104 @@
+/* The inside of a link over HTTP, which its files share.
+ *
+ * One thread sends results and asks for orders, both in one request, beginning when the result is
+ * pushed; another listens to the events of the seat: cancels, the end, and beats, whose absence
+ * tells that the server is gone. If the connection breaks, either tries again for a minute, and the
+ * seat remembers where it was.
+ *
+ * Threads: the owner's calls everything of the interface; pl_http_talk() and pl_http_listen() are
+ * the link's own two. What they share is protected by `lock`, and whoever changes it rings `bell`.
+ */
+#ifndef PL_TRANSPORT_HTTP_STATE_H
+#define PL_TRANSPORT_HTTP_STATE_H
+
+#include <curl/curl.h>
+
+#include "sys/clock.h"
+#include "sys/futex.h"
+#include "sys/lock.h"
+#include "transport/client_link.h"
+#include "transport/http_wire.h"
+#include "transport/shm_layout.h"
+
+#define HTTP_BACK_OFF_NS UINT64_C(50000000)
+#define HTTP_PATH 400
+
+/* What was asked of the talking thread, and how far it is. */
+enum talk { TALK_IDLE, TALK_ASKED, TALK_ANSWERED };
+
+/* How it ended. */
+enum end { END_NOT, END_LEFT, END_OVER, END_LOST };
+
+/* One kind of request and its connection. */
+struct http_way {
+    CURL *easy;
+    CURLM *multi;
+    struct curl_slist *headers;
+    char error[CURL_ERROR_SIZE];
+    /* the answer */
+    char *body; /* where it goes, */
+    size_t room, n;
+    bool lines; /* it is a stream: see pl_http_line() */
+    char line[64];
+    size_t line_n;
+    struct pl_link *link;
+    /* its headers */
+    struct pl_order order;
+    struct pl_welcome welcome;
+    char key[PL_WIRE_KEY + 1];
+    bool over, again, is_bf16, result_bf16;
+};
+
+struct pl_link {
+    char url[HTTP_PATH], key[PL_WIRE_KEY + 1];
+    char ca[HTTP_PATH], cert[HTTP_PATH], cert_key[HTTP_PATH]; /* "": no certificates */
+    size_t dim, room;                                         /* bytes of an answer */
+    struct http_way talk, events, side;
+    struct pl_thread *talker, *listener;
+    float *in[2], *out; /* an order's input and the one before it; the result */
+    uint16_t *half[2];  /* the inputs as they came, if that was as bfloat16; otherwise NULL */
+    int turn;           /* the input that the owner has */
+    struct pl_input input;
+    struct pl_cancel cancel;
+    atomic_bool cancelled;
+    atomic_bool stop;
+    atomic_uint bell;
+
+    struct pl_lock *lock; /* of everything below */
+    enum talk state;
+    enum end end;
+    bool again;
+    char farewell[PL_WORD_MAX];
+    bool has_result;
+    struct pl_result result;
+    uint64_t absent[PL_ABSENT_WORDS];
+    bool result_bf16; /* of the order that the owner has */
+    struct pl_order order;
+    uint64_t task, cancelled_task;
+};
+
+/* http_way.c: a request. After begin(), add() adds headers, and send() a body, which must stay
+ * where it is; perform() returns the status of HTTP, or 0 if there was no answer: w->error says
+ * why, or the link is being closed. */
+int pl_http_way_open(struct http_way *w, struct pl_link *l);
+void pl_http_way_close(struct http_way *w);
+void pl_http_way_begin(struct http_way *w, const char *method, const char *path);
+void pl_http_way_add(struct http_way *w, const char *name, const char *fmt, ...) PL_PRINTF(3, 4);
+void pl_http_way_send(struct http_way *w, const void *body, size_t n);
+long pl_http_way_perform(struct http_way *w);
+
+/* http_talk.c: the threads, and how a link ends. */
+void pl_http_talk(void *link);
+void pl_http_listen(void *link);
+void pl_http_line(struct pl_link *l, const char *line); /* of the events */
+void pl_http_end(struct pl_link *l, enum end end, bool again, const char *sentence);
+bool pl_http_ended(struct pl_link *l);
+void pl_http_nap(struct pl_link *l, uint64_t ns);
+void pl_http_refused(struct pl_link *l, struct http_way *w, long status); /* what it means */
+
+/* http_join.c */
+int pl_http_connect(const struct pl_client_link_conf *conf, struct pl_link **out,
+                    struct pl_welcome *welcome, struct pl_why *why);
+void pl_http_detach(struct pl_link *l);
+
+#endif

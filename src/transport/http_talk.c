@@ -1,0 +1,197 @@
+/* The two threads of a link over HTTP.
+ *
+ * Threads: the link's own two, and for how it ends any. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "sys/numerals.h"
+#include "transport/http_state.h"
+
+#define TALK_PATIENCE_NS UINT64_C(60000000000)
+#define TALK_BACK_OFF_MAX_NS UINT64_C(2000000000)
+#define TALK_SILENCE_S (3L * PL_WIRE_BEAT_S) /* of the events, after which the server is gone */
+
+/* A line of the events. */
+void pl_http_line(struct pl_link *l, const char *line) {
+    pl_lock_enter(l->lock);
+    if (strncmp(line, "cancel ", 7) == 0) {
+        l->cancelled_task = strtoull(line + 7, NULL, 10);
+        if (l->cancelled_task == l->task) atomic_store(&l->cancelled, true);
+    } else if (strcmp(line, "over") == 0) {
+        l->end = END_OVER;
+        atomic_store(&l->cancelled, true);
+    }
+    pl_lock_leave(l->lock);
+    pl_futex_ring(&l->bell);
+}
+
+/* The link has ended, with a sentence if the server did not end the run. */
+void pl_http_end(struct pl_link *l, enum end end, bool again, const char *sentence) {
+    pl_lock_enter(l->lock);
+    if (l->end == END_NOT) {
+        l->end = end;
+        l->again = again;
+        snprintf(l->farewell, sizeof l->farewell, "%s", sentence);
+        for (char *c = l->farewell; *c; c++)
+            if (*c < ' ' || *c > '~') *c = '?';
+    }
+    atomic_store(&l->cancelled, true);
+    pl_lock_leave(l->lock);
+    pl_futex_ring(&l->bell);
+}
+
+bool pl_http_ended(struct pl_link *l) {
+    pl_lock_enter(l->lock);
+    bool ended = l->end != END_NOT;
+    pl_lock_leave(l->lock);
+    return ended || atomic_load(&l->stop);
+}
+
+void pl_http_nap(struct pl_link *l, uint64_t ns) {
+    uint64_t now = pl_now_ns(), end = pl_until(now, ns);
+    while (now < end && !pl_http_ended(l))
+        now = pl_sleep_on(&l->bell, atomic_load(&l->bell), now, end);
+}
+
+/* What an answer without an order means. */
+void pl_http_refused(struct pl_link *l, struct http_way *w, long status) {
+    char sentence[PL_WORD_MAX];
+    size_t n = w->n < sizeof sentence - 1 ? w->n : sizeof sentence - 1;
+    memcpy(sentence, w->body, n);
+    sentence[n] = '\0';
+    if (status == 410)
+        pl_http_end(l, w->over ? END_OVER : END_LOST, w->again, sentence);
+    else if (status == 404)
+        pl_http_end(l, END_LOST, true, "the server does not know this client any more");
+    else {
+        char text[PL_WORD_MAX];
+        snprintf(text, sizeof text, "it answers %ld: %.400s", status, sentence);
+        pl_http_end(l, END_LOST, false, text);
+    }
+}
+
+/* Sends the headers of a result, and its vector. */
+static void talk_result(struct pl_link *l, struct http_way *w) {
+    const struct pl_result *r = &l->result;
+    size_t size = l->result_bf16 ? sizeof(uint16_t) : sizeof(float);
+    pl_http_way_add(w, PL_WIRE_TASK, "%" PRIu64, r->task);
+    pl_http_way_add(w, PL_WIRE_SAMPLES, "%" PRIu32, r->samples);
+    pl_http_way_add(w, PL_WIRE_LOSS, "%.17g", r->loss);
+    if (r->defect) pl_http_way_add(w, PL_WIRE_DEFECT, "%d", (int)r->defect);
+    if (r->sets_lr) pl_http_way_add(w, PL_WIRE_LR, "%.17g", r->lr);
+    if (r->n_absent > 0) {
+        char bits[16 * PL_ABSENT_WORDS + 32];
+        snprintf(bits, sizeof bits, "%s: ", PL_WIRE_ABSENT);
+        for (uint32_t i = 0; i < r->n_absent; i++)
+            pl_append(bits, sizeof bits, "%016" PRIx64, l->absent[i]);
+        struct curl_slist *more = curl_slist_append(w->headers, bits);
+        if (more) w->headers = more;
+    }
+    pl_http_way_send(w, l->out, r->defect ? 0 : l->dim * size);
+}
+
+/* One request. True if it was answered, one way or another. */
+static bool talk_request(struct pl_link *l, struct http_way *w) {
+    pl_http_way_begin(w, "POST", "/next");
+    pl_http_way_add(w, "Content-Type", "application/octet-stream");
+    if (l->has_result)
+        talk_result(l, w);
+    else
+        pl_http_way_send(w, NULL, 0);
+    int to = !l->turn;
+    w->body = (char *)l->in[to];
+    w->room = l->room;
+    long status = pl_http_way_perform(w);
+    if (status == 0 || status == 409 || status == 503) return false;
+    pl_lock_enter(l->lock);
+    l->has_result = false; /* the server has it */
+    pl_lock_leave(l->lock);
+    if (status == 204) return false;
+    size_t size = w->is_bf16 ? sizeof(uint16_t) : sizeof(float);
+    if (status != 200) {
+        pl_http_refused(l, w, status);
+    } else if (w->order.task == 0 || w->n != l->dim * size) {
+        pl_http_end(l, END_LOST, false, "it sent an order that is damaged");
+    } else if (w->is_bf16 && !l->half[to] && !(l->half[to] = malloc(w->n))) {
+        pl_http_end(l, END_LOST, false, "out of memory");
+    } else {
+        if (w->is_bf16) {
+            memcpy(l->half[to], w->body, w->n);
+            pl_dtype_widen(PL_BF16, l->half[to], l->dim, l->in[to]);
+        }
+        pl_lock_enter(l->lock);
+        l->order = w->order;
+        l->order.half_in = w->is_bf16 ? l->half[to] : NULL;
+        l->order.half_out = w->result_bf16 ? (uint16_t *)(void *)l->out : NULL;
+        l->state = TALK_ANSWERED;
+        pl_lock_leave(l->lock);
+        pl_futex_ring(&l->bell);
+    }
+    return true;
+}
+
+/* Whether the server has been away for too long. */
+static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since, uint64_t *wait) {
+    uint64_t now = pl_now_ns();
+    if (*since == 0) *since = now;
+    if (now - *since > TALK_PATIENCE_NS) {
+        char text[PL_WORD_MAX];
+        snprintf(text, sizeof text, "it could not be reached for %.0f s: %.200s",
+                 (double)TALK_PATIENCE_NS * 1e-9, w->error);
+        pl_http_end(l, END_LOST, false, text);
+        return true;
+    }
+    pl_http_nap(l, *wait);
+    *wait = 2 * *wait < TALK_BACK_OFF_MAX_NS ? 2 * *wait : TALK_BACK_OFF_MAX_NS;
+    return false;
+}
+
+void pl_http_talk(void *arg) {
+    PL_NUMERALS;
+    struct pl_link *l = arg;
+    while (!pl_http_ended(l)) {
+        unsigned seen = atomic_load(&l->bell);
+        pl_lock_enter(l->lock);
+        bool asked = l->state == TALK_ASKED;
+        pl_lock_leave(l->lock);
+        if (!asked) {
+            uint64_t now = pl_now_ns();
+            pl_sleep_on(&l->bell, seen, now, PL_FOREVER);
+            continue;
+        }
+        uint64_t since = 0, wait = HTTP_BACK_OFF_NS;
+        while (!pl_http_ended(l) && !talk_request(l, &l->talk)) {
+            if (!l->talk.error[0]) since = 0, wait = HTTP_BACK_OFF_NS; /* it is there */
+            if (l->talk.error[0] && talk_gave_up(l, &l->talk, &since, &wait)) break;
+        }
+    }
+}
+
+/* Beats keep it from waiting for a server that is gone. */
+void pl_http_listen(void *arg) {
+    PL_NUMERALS;
+    struct pl_link *l = arg;
+    struct http_way *w = &l->events;
+    uint64_t since = 0, wait = HTTP_BACK_OFF_NS;
+    while (!pl_http_ended(l)) {
+        pl_http_way_begin(w, "GET", "/events");
+        curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_SILENCE_S);
+        uint64_t begin = pl_now_ns();
+        w->lines = true;
+        long status = pl_http_way_perform(w);
+        if (pl_now_ns() - begin > TALK_BACK_OFF_MAX_NS) since = 0, wait = HTTP_BACK_OFF_NS;
+        if (status == 410 || status == 404) {
+            if (status == 410 && w->over)
+                pl_http_end(l, END_OVER, false, "");
+            else
+                pl_http_end(l, END_LOST, true, "the server does not know this client any more");
+            break;
+        }
+        if (!pl_http_ended(l) && talk_gave_up(l, w, &since, &wait)) break;
+    }
+}

@@ -1,0 +1,191 @@
+#!/bin/sh
+# paceline serve, work and keys: workers over HTTP and HTTPS compute what those of one machine do,
+# only those who belong can join, and any program can with an HTTP client alone.
+set -eu
+: "${PACELINE:?}"
+paceline=$PACELINE
+work=$(mktemp -d)
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
+export TMPDIR="$work"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+if "$paceline" keys --out "$work/none" 2>&1 | grep -q "this build cannot"; then
+    echo "skipped: this build has no GnuTLS"
+    exit 77
+fi
+rm -rf "$work/none"
+
+# Waits until a file has a line.
+await() { # file, pattern
+    n=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
+        sleep 0.1
+    done
+}
+
+# Starts a server on any port; $port is where.
+serve() { # name, options …
+    name=$1
+    shift
+    "$paceline" serve --json "$@" >"$work/$name.json" 2>"$work/$name.err" &
+    server=$!
+    pids="$pids $server"
+    await "$work/$name.err" "workers can join over"
+    port=$(sed -n 's/.*on port \([0-9]*\).*/\1/p' "$work/$name.err")
+}
+
+start_worker() { # name, address, options …
+    name=$1
+    shift
+    "$paceline" work "$@" >"$work/$name.out" 2>&1 &
+    worker=$!
+    pids="$pids $worker"
+}
+
+value() { # file, key
+    sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1"
+}
+
+run="--data digits --model softmax --method sync --workers 2 --updates 40 --batch 16"
+
+echo "-- keys"
+"$paceline" keys --out "$work/keys"
+"$paceline" keys --out "$work/keys" --name alice
+"$paceline" keys --out "$work/other"
+[ "$(stat -c %a "$work/keys/server-key.pem")" = 600 ] || fail "a private key for all"
+"$paceline" keys --out "$work/keys" --name alice 2>"$work/err" && fail "overwritten"
+"$paceline" keys --out "$work/keys" --name ../alice 2>"$work/err" && fail "outside"
+grep -q "name has" "$work/err" || fail "$(cat "$work/err")"
+
+echo "-- the same weights as on one machine"
+# shellcheck disable=SC2086
+"$paceline" train $run --json >"$work/here.json" 2>"$work/here.err"
+# shellcheck disable=SC2086
+serve far $run --listen 127.0.0.1:0 --keys "$work/keys"
+start_worker w1 "127.0.0.1:$port" --keys "$work/keys"
+first=$worker
+start_worker w2 "https://127.0.0.1:$port/" --keys "$work/keys/alice"
+wait "$server" || fail "$(cat "$work/far.err")"
+wait "$first" || fail "$(cat "$work/w1.out")"
+wait "$worker" || fail "$(cat "$work/w2.out")"
+here=$(value "$work/here.json" loss)
+[ -n "$here" ] && [ "$here" = "$(value "$work/far.json" loss)" ] ||
+    fail "loss $here, over HTTPS $(value "$work/far.json" loss)"
+grep -q "joined over the network as alice" "$work/far.err" || fail "$(cat "$work/far.err")"
+[ -z "$(find "$work" -maxdepth 1 -name 'paceline-*')" ] || fail "the folder of its socket is left"
+
+echo "-- only those who belong"
+# shellcheck disable=SC2086
+serve strict $run --listen 127.0.0.1:0 --keys "$work/keys"
+url=https://127.0.0.1:$port
+for keys in --no-keys "$work/other"; do
+    status=0
+    if [ "$keys" = --no-keys ]; then
+        curl -sk "$url/v1/seats" -X POST -H 'Paceline-Protocol: 1' -o "$work/out" \
+            -w '%{http_code}' >"$work/code" || status=$?
+        [ $status -ne 0 ] || [ "$(cat "$work/code")" = 403 ] ||
+            fail "no certificate: $(cat "$work/code")"
+    else
+        timeout 20 curl -sk --cert "$keys/worker.pem" --key "$keys/worker-key.pem" \
+            "$url/v1/seats" -X POST -H 'Paceline-Protocol: 1' -o "$work/out" \
+            -w '%{http_code}' >"$work/code" || status=$?
+        [ $status -ne 0 ] || [ "$(cat "$work/code")" = 403 ] ||
+            fail "another authority: $(cat "$work/code")"
+    fi
+done
+curl -s --cacert "$work/keys/ca.pem" --cert "$work/keys/worker.pem" \
+    --key "$work/keys/worker-key.pem" "$url/healthz" | grep -q ok || fail "no health"
+chmod 644 "$work/keys/alice/worker-key.pem"
+"$paceline" work "$url" --keys "$work/keys/alice" 2>"$work/err" && fail "a key for all was used"
+grep -q "can be read by others" "$work/err" || fail "$(cat "$work/err")"
+kill "$server"
+wait "$server" || :
+echo alice >"$work/keys/allowed"
+# shellcheck disable=SC2086
+serve listed $run --listen 127.0.0.1:0 --keys "$work/keys"
+"$paceline" work "127.0.0.1:$port" --keys "$work/keys" 2>"$work/err" && fail "not in the list"
+grep -q "not in the list" "$work/err" || fail "$(cat "$work/err")"
+kill "$server"
+wait "$server" || :
+
+echo "-- addresses"
+# shellcheck disable=SC2086
+"$paceline" serve $run --listen 0.0.0.0:0 2>"$work/err" && fail "open to all"
+grep -q "anybody could join" "$work/err" || fail "$(cat "$work/err")"
+# shellcheck disable=SC2086
+"$paceline" train $run --keys "$work/keys" 2>"$work/err" && fail "keys without an address"
+grep -q "listen HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
+
+echo "-- workers come and go"
+serve elastic --data digits --model softmax --method async --workers 3 --min-workers 1 \
+    --updates 100000 --time 60 --listen 127.0.0.1:0 --target-accuracy 0.8 --eval-every 0.2 \
+    --delay const:t=0.002
+start_worker e1 "127.0.0.1:$port"
+kept=$worker
+await "$work/e1.out" "as worker 1 of 3"
+start_worker e2 "127.0.0.1:$port"
+await "$work/e2.out" "as worker 2 of 3"
+kill "$worker"
+wait "$worker" || fail "a notice is not a failure: $(cat "$work/e2.out")"
+await "$work/elastic.err" "worker 2 left"
+start_worker e3 "127.0.0.1:$port"
+await "$work/e3.out" "as worker 2 of 3"
+kill -9 "$worker"
+wait "$server" || fail "$? $(cat "$work/elastic.err" "$work/elastic.json")"
+wait "$kept" || fail "$(cat "$work/e1.out")"
+
+echo "-- the server comes back"
+again="--data digits --model softmax --method async --workers 1 --delay const:t=0.002 \
+    --checkpoint $work/saved --checkpoint-every 20 --resume auto"
+# shellcheck disable=SC2086
+serve before $again --updates 100000 --listen 127.0.0.1:0
+back=$port
+start_worker b1 "127.0.0.1:$back"
+n=0
+until [ -n "$(find "$work/saved" -name '*.safetensors')" ]; do
+    n=$((n + 1))
+    [ $n -lt 600 ] || fail "no checkpoint"
+    sleep 0.1
+done
+kill -9 "$server"
+wait "$server" || :
+# shellcheck disable=SC2086
+serve after $again --updates 100000 --time 3 --listen "127.0.0.1:$back"
+wait "$server" || fail "$(cat "$work/after.err")"
+wait "$worker" || fail "the worker did not come back: $(cat "$work/b1.out")"
+grep -q "joining again" "$work/b1.out" || fail "$(cat "$work/b1.out")"
+
+echo "-- a worker that is curl"
+serve plain --model quadratic:dim=4 --method async --workers 1 --updates 3 --lr 0.5 \
+    --listen 127.0.0.1:0
+url=http://127.0.0.1:$port/v1/seats
+curl -sf -D "$work/head" -o "$work/about" -X POST -H 'Paceline-Protocol: 1' "$url"
+seat=$(tr -d '\r' <"$work/head" | sed -n 's/^Paceline-Seat: //ip')
+grep -q '"dim":4' "$work/about" || fail "$(cat "$work/about")"
+curl -sf -D "$work/head" -o "$work/w" -X POST -H 'Content-Length: 0' "$url/$seat/next"
+n=0
+while :; do # the gradient of |w|^2 / 2 is w
+    n=$((n + 1))
+    task=$(tr -d '\r' <"$work/head" | sed -n 's/^Paceline-Task: //ip')
+    [ "$(wc -c <"$work/w")" -eq 16 ] || fail "a vector of 4 numbers has 16 bytes"
+    code=$(curl -s -D "$work/head" -o "$work/next" -w '%{http_code}' --data-binary "@$work/w" \
+        -H "Paceline-Task: $task" -H 'Paceline-Samples: 1' -H 'Paceline-Loss: 0.5' \
+        "$url/$seat/next")
+    while [ "$code" = 204 ]; do # there is none yet
+        code=$(curl -s -D "$work/head" -o "$work/next" -w '%{http_code}' -X POST \
+            -H 'Content-Length: 0' "$url/$seat/next")
+    done
+    [ "$code" = 200 ] || break
+    mv "$work/next" "$work/w"
+done
+[ "$code" = 410 ] || fail "status $code: $(cat "$work/next")"
+grep -qi '^Paceline-Over: 1' "$work/head" || fail "$(cat "$work/head")"
+[ $n -eq 3 ] || fail "$n results"
+wait "$server" || fail "$(cat "$work/plain.err")"
