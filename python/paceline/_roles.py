@@ -18,13 +18,26 @@ __all__ = ["Role", "find", "next_run"]
 
 @dataclass(frozen=True)
 class Role:
-    """Rank 0 starts the server, which listens at `socket`; all ranks are workers."""
+    """Rank 0 starts the server, which listens at `socket`; all ranks are workers. If the socket is
+    the address of a server (https://HOST:PORT), nobody starts one, and the rank is -1 until the
+    server has given this process a number."""
 
     rank: int
     world_size: int
     socket: str
     alone: bool = False  # no launcher: others may be started by hand
     restarted: bool = False  # in place of a process that has failed
+    listen: str = ""  # of rank 0: HOST:PORT where workers on other machines join
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the server was started by somebody else, perhaps on another machine."""
+        return self.socket.startswith(("http://", "https://"))
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process starts the server."""
+        return self.rank == 0 and not self.elsewhere
 
 
 # rank, number of processes, number of them on this machine, what the processes of one job share
@@ -73,7 +86,10 @@ def _elsewhere(address: str) -> bool:
     return False
 
 
-def _check_machine(launcher: str, size: int, local: Optional[int], env: Mapping[str, str]) -> None:
+def _several(
+    launcher: str, size: int, local: Optional[int], env: Mapping[str, str]
+) -> Optional[str]:
+    """Says on which machines the processes are; None if all are on this one."""
     where = None
     nodes = _number(env, "SLURM_STEP_NUM_NODES") or _number(env, "SLURM_NNODES")
     master = env.get("MASTER_ADDR", "")
@@ -83,11 +99,24 @@ def _check_machine(launcher: str, size: int, local: Optional[int], env: Mapping[
         where = f"on {nodes} machines"
     elif launcher == "torchrun" and local is None and master and _elsewhere(master):
         where = f"and MASTER_ADDR={master[:60]} is another machine"
-    if where:
+    return where and f"{launcher} started {size} processes, {where}"
+
+
+def _across(role: Role, where: str, env: Mapping[str, str]) -> Role:
+    """The role in a run on several machines: those of rank 0's machine use its socket, the others
+    its address."""
+    master, port = env.get("MASTER_ADDR", ""), _number(env, "PACELINE_PORT")
+    if port is None:
+        port = (_number(env, "MASTER_PORT") or 29500) + 1
+    if not master or not env.get("PACELINE_KEYS"):
         raise UsageError(
-            f"{launcher} started {size} processes, {where}, but all workers of a PyTorch run must "
-            "be on one machine"
+            f"{where}; set MASTER_ADDR to the address of rank 0's machine, and PACELINE_KEYS to a "
+            "folder of certificates that all of them can read ('paceline keys --out DIR --host "
+            "ADDRESS')"
         )
+    if role.rank == 0:
+        return replace(role, listen=f"0.0.0.0:{port}")
+    return replace(role, socket=f"https://{master}:{port}") if _elsewhere(master) else role
 
 
 def base_folder() -> str:
@@ -106,18 +135,22 @@ def base_folder() -> str:
 
 
 def _from_variable(text: str) -> Role:
+    if text.startswith(("http://", "https://")):
+        return Role(-1, 1, text)
     parts = dict(p.split("=", 1) for p in text.split(",") if "=" in p)
     rank, workers = parts.get("rank", ""), parts.get("workers", "")
     if not parts.get("socket") or not rank.isdigit() or not workers.isdigit() or int(workers) < 1:
         raise UsageError(
-            f"PACELINE is '{text[:100]}', but must be rank=N,workers=N,socket=PATH, as "
-            "'paceline launch' sets it; unset it if this process is alone"
+            f"PACELINE is '{text[:100]}', but must be the address of a server (https://HOST:PORT), "
+            "or rank=N,workers=N,socket=PATH, as 'paceline launch' sets it; unset it if this "
+            "process is alone"
         )
     return Role(
         int(rank),
         int(workers),
         os.path.abspath(parts["socket"]),
         restarted=parts.get("restarted") == "yes",
+        listen=parts.get("listen", ""),
     )
 
 
@@ -131,12 +164,13 @@ def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
         rank, size = _number(env, rank_name), _number(env, size_name)
         if rank is None or size is None or size < 1:
             continue
-        _check_machine(launcher, size, _tasks_on_first(env, local_name), env)
+        where = _several(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
         if launcher == "mpirun" or not key:
             key += f"-{os.getppid()}"  # they have one parent
         safe = "".join(ch if ch.isalnum() else "-" for ch in f"{launcher}-{key}")[-60:]
-        return Role(rank, size, os.path.join(base_folder(), safe, "run.socket"))
+        role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"))
+        return _across(role, where, env) if where else role
     folder = os.path.join(base_folder(), f"alone-{os.getpid()}")
     return Role(0, workers, os.path.join(folder, "run.socket"), alone=True)
 
@@ -166,6 +200,8 @@ def next_run(role: Role) -> Role:
     """The role in the next run of this process. All ranks make their runs in the same order, and
     the second one has the socket `socket`.2, so that a worker never joins a run of its past. A
     restarted process does not know how many runs there were, and takes those that it finds."""
+    if role.elsewhere:
+        return role  # its server has one run
     key = (role.socket, role.rank)
     with _making:
         last = _made.get(key, 0)

@@ -127,7 +127,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._local,
             )
             self._send_state(brings)
-            if evaluate and self.role.rank == 0:
+            if evaluate and self.role.serves:
                 self._session.add_evaluator(model, evaluate, on_point)
             self._next_task()
         self._passes = Passes(self._session)
@@ -223,7 +223,7 @@ class Optimizer(torch.optim.Optimizer):
     def _send_rate(self, cancelled: bool = False) -> None:
         """The rate of rank 0 counts. It goes with the next result, which the server may drop, or at
         once if the task is cancelled and will have none."""
-        if self.role.rank == 0:
+        if self.role.serves:
             rate = self._rule.rate(self.param_groups)
             if rate != self._sent_rate or (cancelled and rate != self._said_rate):
                 self._session.client.set_lr(rate)
@@ -302,7 +302,7 @@ class Optimizer(torch.optim.Optimizer):
         """The state of rank 0 counts. From then on the server has it."""
         if state:
             parts = self._state.from_torch(state)
-            if self.role.rank == 0:
+            if self.role.serves:
                 self._session.load(parts)
             self.state.clear()
 
@@ -312,7 +312,7 @@ class Optimizer(torch.optim.Optimizer):
         other ranks have none. Rules of Paceline's own have them in checkpoints (`checkpoint=`) only.
         """
         out = dict(self.optimizer.state_dict(), paceline={"version": self.version})
-        if self._state.known and self.role.rank == 0:
+        if self._state.known and self.role.serves:
             data = self._session.state()
             if data is not None:
                 out["state"] = self._state.to_torch(data)
@@ -328,7 +328,7 @@ class Optimizer(torch.optim.Optimizer):
             state = self._steps_of(own.get("state", {}))
             steps = state_dict.get("paceline", {}).get("version", 0)
             keeps = any(g.get("momentum", 1) for g in self.param_groups)  # or has moments
-            if steps and not self.version and keeps and not state and self.role.rank == 0:
+            if steps and not self.version and keeps and not state and self.role.serves:
                 raise UsageError(
                     f"the momentum or moments of these {steps} updates are not in this state_dict; save "
                     'that of rank 0, or give the run checkpoint= and resume="auto"'
@@ -350,7 +350,7 @@ class Optimizer(torch.optim.Optimizer):
                 "steps in every worker; change weights before paceline.torch.Optimizer is made"
             )
         self._vector.check()
-        if self.role.rank == 0:
+        if self.role.serves:
             self._session.load(self._state.weights())
         self._vector.accept()
 
@@ -421,19 +421,19 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def rank(self) -> int:
         """The rank of this process: 0 to `world_size` - 1. Rank 0 starts the server."""
-        return self.role.rank
+        return self._session.role.rank
 
     @property
     def world_size(self) -> int:
         """How many workers were started together."""
-        return self.role.world_size
+        return self._session.role.world_size
 
     def summary(self) -> Dict[str, Any]:
         """What this worker did: "steps", "results", "abandoned" tasks and seconds "waited". On rank
         0, once the run has ended, also "run" (the object that `paceline train --json` prints),
         "method", "diverged", and "failure" (why the run failed, or None)."""
         out: Dict[str, Any] = dict(self._counts, waited=self._session.waited)
-        out.update(rank=self.role.rank, version=self.version)
+        out.update(rank=self.rank, version=self.version)
         result = self._session.result
         if result:
             out.update(run=result["run"], method=result["texts"]["method"])
@@ -450,4 +450,4 @@ class Optimizer(torch.optim.Optimizer):
             self._session.abort()
 
     def __repr__(self) -> str:
-        return f"paceline.torch.Optimizer({self.optimizer!r}, rank {self.role.rank})"
+        return f"paceline.torch.Optimizer({self.optimizer!r}, rank {self.rank})"

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Set
 
 import torch
@@ -71,6 +72,7 @@ class Session:
 
     def __init__(self, role: Role, vector: Vector) -> None:
         self.role, self._vector = next_run(role), vector
+        self._follows = role.rank < 0  # its rank is what the server says
         self.limited = False  # the run has a limit of its own
         self.ended = False
         self.batches = 1  # per task
@@ -115,7 +117,7 @@ class Session:
         """
         self.limited = any(options.get(name) for name in _LIMITS)
         tensors, kept = self._vector.describe()
-        if self.role.rank == 0:
+        if self.role.serves:
             self._serve(options, tensors, layout, steps)
         del kept
         self._client = self._join(
@@ -125,6 +127,9 @@ class Session:
             token=self._token,
             number=self.role.rank + 1,
         )
+        if self._follows:
+            workers = int(self._client.server["workers"])
+            self.role = replace(self.role, world_size=workers)
         self.batches = int(self._client.server["batches_per_task"])
         self.may_lack = bool(self._client.server["tensors"])
         if self.server:
@@ -142,6 +147,9 @@ class Session:
         role = self.role
         served = dict(options, model="external", workers=role.world_size, listen=role.socket)
         served.update(spawn="none", transport="shm", worker_names="rank")
+        if role.listen:
+            served.update(listen=f"{role.socket},{role.listen}")
+            served.update(keys=os.environ.get("PACELINE_KEYS", ""))
         if not steps:
             served["exchange"] = _server.HERE
         if served.get("wait") is None:
@@ -174,14 +182,14 @@ class Session:
             if self.server and not self.server.alive:
                 self.server.finish()
                 raise RunError("the server ended before the run began")
-            if self.role.rank > 0:
+            if not self.role.serves:
                 failed = _server.failure(self.role.socket, _STARTED)
                 if failed:
                     raise RunError(failed)
             if time.monotonic() > end:
                 raise FileError(
-                    f"no server has listened at '{self.role.socket}' for {WAIT:g} s; rank 0 starts "
-                    "it, and must run on this machine"
+                    f"no server has listened at '{self.role.socket}' for {WAIT:g} s"
+                    + ("" if self.role.elsewhere else "; rank 0 starts it, on this machine")
                 )
 
     # --- tasks ---------------------------------------------------------------------------------
@@ -203,11 +211,13 @@ class Session:
         self.waited += time.monotonic() - begin
         if got is None:
             self._finish()
-            failed = None if self.role.rank == 0 else _server.failure(self.role.socket, _STARTED)
+            failed = None if self.role.serves else _server.failure(self.role.socket, _STARTED)
             if failed:
                 raise RunError(failed)
             return None
         self.version = int(self.client.task.version)
+        if self._follows:  # it may have joined again, with another number
+            self.role = replace(self.role, rank=int(self.client.task.worker))
         if self._evaluator:
             self._evaluator.look()
         return self.client.task
