@@ -15,6 +15,7 @@
 #include "core/groups.h"
 #include "learn/task.h"
 #include "model/callback.h"
+#include "sys/address.h"
 #include "sys/memory.h"
 #include "sys/numerals.h"
 #include "sys/pool.h"
@@ -301,8 +302,15 @@ static int build_for_clients(struct pl_setup *s) {
 /* Where clients join, and what others need for it. */
 static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
     struct pl_listen l;
+    struct pl_address a;
     int rc = pl_listen_read(c->listen, &l, why);
     if (rc) return rc;
+    bool open = l.address[0] && pl_address_split(l.address, &a) && !pl_address_is_local(a.host);
+    if (open && !c->keys[0] && !c->insecure)
+        return pl_fail(why, PL_EUSAGE,
+                       "anybody could join at %.200s; make certificates with paceline keys and use "
+                       "--keys DIR, or say --insecure yes",
+                       l.address);
     if ((c->keys[0] || c->insecure) && !l.address[0])
         return pl_fail(why, PL_EUSAGE,
                        "%s is for workers on other machines; use it with --listen HOST:PORT",

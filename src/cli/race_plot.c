@@ -173,7 +173,7 @@ static void plot_axes(const struct plot *p) {
 
 /* The colour of entrant i: six digits. */
 static const char *plot_colour(int i) {
-    return PLOT_COLOURS + 7 * (i % 8);
+    return &PLOT_COLOURS[7 * (i % 8)];
 }
 
 /* The line of an entrant, and its band. */

@@ -131,11 +131,6 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     if (!pl_address_split(conf->address, &a))
         return pl_fail(why, PL_EUSAGE, "'%.200s' is not an address; write HOST:PORT",
                        conf->address);
-    if (!conf->keys && !conf->insecure && !pl_address_is_local(a.host))
-        return pl_fail(why, PL_EUSAGE,
-                       "anybody could join at %.200s; make certificates with paceline keys and use "
-                       "--keys DIR, or say --insecure yes",
-                       conf->address);
     struct pl_gateway *g = calloc(1, sizeof *g);
     if (!g) return pl_fail(why, PL_ENOMEM, "out of memory");
     g->conf = *conf;

@@ -9,8 +9,8 @@
  * one is closed, the request that waits on it ends. A client without a connection keeps its seat
  * for a while, which depends on how long it has been silent before.
  *
- * With keys, every client must have a certificate of the authority in that folder. Without, only
- * programs of this machine can join, unless `insecure` is set.
+ * With keys, every client must have a certificate of the authority in that folder. Without, anybody
+ * can join who can reach the address.
  *
  * Built on libmicrohttpd and GnuTLS; without them, opening fails with PL_EMISSING.
  *
@@ -28,7 +28,6 @@ struct pl_gateway_conf {
     const char *address; /* HOST:PORT, see sys/address.h */
     const char *path;    /* the socket of the port */
     const char *keys;    /* folder with ca.pem, server.pem, server-key.pem; NULL: no encryption */
-    bool insecure;       /* other machines may join without certificates */
     int n_clients;       /* at most, about */
     const char *setup;   /* what GET /v1/setup tells a worker of this library; NULL: nothing */
     const struct pl_log *log;

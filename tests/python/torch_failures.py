@@ -267,10 +267,18 @@ class Roles(unittest.TestCase):
             self.assertTrue(_roles.find(env, workers=4).alone)
 
     def test_refused(self):
-        with self.assertRaisesRegex(paceline.UsageError, "must be rank=N"):
+        with self.assertRaisesRegex(paceline.UsageError, "rank=N,workers=N"):
             _roles.find({"PACELINE": "/usr/bin/paceline"})
-        with self.assertRaisesRegex(paceline.UsageError, "on one machine"):
-            _roles.find({"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
+        several = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}
+        with self.assertRaisesRegex(paceline.UsageError, "4 of them on one machine.*MASTER_ADDR"):
+            _roles.find(several)
+        several.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", PACELINE_KEYS="keys")
+        self.assertEqual(_roles.find(several).listen, "0.0.0.0:29501")
+        # 192.0.2.1 is nobody's
+        several.update(RANK="5", MASTER_ADDR="192.0.2.1", PACELINE_PORT="7070")
+        role = _roles.find(several)
+        self.assertEqual((role.rank, role.socket), (5, "https://192.0.2.1:7070"))
+        self.assertFalse(role.serves)
 
 
 class Tasks(unittest.TestCase):

@@ -342,7 +342,7 @@ class Machines(unittest.TestCase):
             {"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_NNODES": "2"},
             dict(by_hand, MASTER_ADDR="192.0.2.1"),
         ):
-            with self.assertRaisesRegex(paceline.UsageError, "on one machine", msg=env):
+            with self.assertRaisesRegex(paceline.UsageError, "PACELINE_KEYS", msg=env):
                 _roles.find(env)
         for env in (
             dict(slurm, SLURM_STEP_TASKS_PER_NODE="4", SLURM_NNODES="1"),

@@ -190,7 +190,7 @@ TEST(test_what_is_refused) {
         {"method=gossip-pull:a=0.3", "a is for mode pair"},
         {"policy=gossip tuner=abs", "does not use"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        pl_setup *s = make(row[i].options);
+        pl_setup *s = make("%s", row[i].options);
         if (!pl_setup_check(s)) fail_msg("%s is not refused", row[i].options);
         if (!strstr(pl_setup_why(s), row[i].words))
             fail_msg("%s: %s", row[i].options, pl_setup_why(s));

@@ -85,7 +85,7 @@ TEST(what_does_not_fit_is_refused) {
     static const char *const options[] = {"policy=kasync:stop=yes,early=yes",
                                           "policy=kasync:stop=yes,max_lag=3,fetch=2"};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        pl_setup *s = make(options[i]);
+        pl_setup *s = make("%s", options[i]);
         assert_int_equal(pl_setup_check(s), PL_EUSAGE);
         assert_non_null(strstr(pl_setup_why(s), "would cancel"));
     }

@@ -370,7 +370,9 @@ TEST(test_refusals) {
         {"spawn=none", "set listen to their socket"},
         {"spawn=threads respawn=yes", "respawn 'yes' needs workers that are processes"},
         {"model=mf data=lowrank policy=strata local=sweep listen=s", "hands out blocks of it"},
-        {"listen=localhost:1234", "HOST:PORT"},
+        {"listen=0.0.0.0:0", "anybody could join"},
+        {"listen=a:1,b:2", "one of each"},
+        {"insecure=yes", "listen HOST:PORT"},
         {"wire=bf16", "with --listen PATH"},
         {"wait=5", "with --listen PATH"},
         {"model=external listen=s", "external:dim=N"},
@@ -389,7 +391,7 @@ TEST(test_refusals) {
         {"log-dir=/proc/nowhere/at/all", "log directory"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        pl_setup *s = make(bad[i][0]);
+        pl_setup *s = make("%s", bad[i][0]);
         pl_run *run = NULL;
         assert_true(pl_train(s, &run) < 0);
         if (!strstr(pl_setup_why(s), bad[i][1])) fail_msg("%s: %s", bad[i][0], pl_setup_why(s));
