@@ -18,8 +18,8 @@
 #include "sys/thread.h"
 
 #define GATEWAY_PER_ADDRESS 1024u
-#define GATEWAY_MEMORY (32u * 1024) /* for the headers of a request */
-#define GATEWAY_STACK (256u * 1024)
+#define GATEWAY_MEMORY (32u * 1024)  /* for the headers of a request */
+#define GATEWAY_STACK (1024u * 1024) /* of a thread; sanitizers keep much of theirs there */
 #define GATEWAY_PEM (64 * 1024)
 #define GATEWAY_REPORTS 10 /* refusals that are reported */
 

@@ -87,7 +87,7 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     r->room = (size_t)bytes;
     if (!key) return 0;
     *why = "this seat is not known";
-    if (!(r->seat = pl_gateway_seat_find(r->gateway, key, n))) return MHD_HTTP_NOT_FOUND;
+    if (!pl_gateway_seat_find(r, key, n)) return MHD_HTTP_NOT_FOUND;
     *why = "another request of this client is being answered";
     bool uses = r->route == ROUTE_NEXT || r->route == ROUTE_NEWEST;
     if (uses && !pl_gateway_seat_take(r->seat, r)) return MHD_HTTP_CONFLICT;

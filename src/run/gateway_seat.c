@@ -37,9 +37,10 @@ void pl_gateway_seat_end(struct seat *s) {
     pl_client_link_interrupt(s->link);
 }
 
-struct seat *pl_gateway_seat_find(struct pl_gateway *g, const char *key, size_t n) {
+bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
+    struct pl_gateway *g = r->gateway;
     struct seat *found = NULL;
-    if (n != PL_WIRE_KEY) return NULL;
+    if (n != PL_WIRE_KEY) return false;
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s && !found; s = s->next)
         if (memcmp(s->key, key, n) == 0 && !s->ended) found = s;
@@ -48,8 +49,9 @@ struct seat *pl_gateway_seat_find(struct pl_gateway *g, const char *key, size_t 
         if (silent > found->longest_ns) found->longest_ns = silent;
         found->n_requests++;
     }
+    r->seat = found; /* the watch reads it */
     pl_lock_leave(g->lock);
-    return found;
+    return found != NULL;
 }
 
 /* How long it may be without a connection. */

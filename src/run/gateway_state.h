@@ -101,7 +101,7 @@ void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what);
 void pl_gateway_seat_free(struct seat *s);
 struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s);
 void pl_gateway_seat_end(struct seat *s);
-struct seat *pl_gateway_seat_find(struct pl_gateway *g, const char *key, size_t n);
+bool pl_gateway_seat_find(struct request *r, const char *key, size_t n);
 uint64_t pl_gateway_seat_patience(const struct seat *s); /* without a connection */
 bool pl_gateway_seat_take(struct seat *s, struct request *r);
 bool pl_gateway_seat_key(char key[PL_WIRE_KEY + 1]); /* a new one */
