@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,10 +75,28 @@ static void gateway_silence(void *cls, const char *fmt, va_list ap) {
     (void)cls, (void)fmt, (void)ap;
 }
 
+/* Keeps the list of connections. */
+static void gateway_connected(void *cls, struct MHD_Connection *connection, void **context,
+                              enum MHD_ConnectionNotificationCode code) {
+    struct pl_gateway *g = cls;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int fd = info ? info->connect_fd : -1, i = 0;
+    (void)context;
+    pl_lock_enter(g->lock);
+    while (i < g->n_open && g->open[i] != fd) i++;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED && i == g->n_open && i < g->room)
+        g->open[g->n_open++] = fd;
+    else if (code == MHD_CONNECTION_NOTIFY_CLOSED && i < g->n_open)
+        g->open[i] = g->open[--g->n_open];
+    pl_lock_leave(g->lock);
+    pl_futex_ring(&g->bell);
+}
+
 /* Blocks signals in the server's threads, so existing threads keep receiving them. */
 static struct MHD_Daemon *gateway_start(struct pl_gateway *g, const struct addrinfo *where) {
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-                     MHD_USE_POLL | MHD_USE_ERROR_LOG;
+                     MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_TRUST, 0, g->pem[0]},
         {MHD_OPTION_HTTPS_MEM_CERT, 0, g->pem[1]},
@@ -91,11 +110,12 @@ static struct MHD_Daemon *gateway_start(struct pl_gateway *g, const struct addri
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return NULL;
     errno = 0;
-    unsigned limit = 3 * (unsigned)g->conf.n_clients + 64;
+    unsigned limit = (unsigned)g->room;
     struct MHD_Daemon *d = MHD_start_daemon(
         flags, 0, NULL, NULL, pl_gateway_request, g, MHD_OPTION_EXTERNAL_LOGGER, gateway_silence,
-        NULL, MHD_OPTION_NOTIFY_COMPLETED, pl_gateway_request_done, g, MHD_OPTION_SOCK_ADDR,
-        where->ai_addr, MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        NULL, MHD_OPTION_NOTIFY_CONNECTION, gateway_connected, g, MHD_OPTION_NOTIFY_COMPLETED,
+        pl_gateway_request_done, g, MHD_OPTION_SOCK_ADDR, where->ai_addr,
+        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         limit < GATEWAY_PER_ADDRESS ? limit : GATEWAY_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
         GATEWAY_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)GATEWAY_MEMORY,
         MHD_OPTION_THREAD_STACK_SIZE, (size_t)GATEWAY_STACK, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
@@ -136,8 +156,10 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     g->conf = *conf;
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int rc =
-        g->lock && g->wake >= 0 ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
+    g->room = 3 * conf->n_clients + 64;
+    g->open = calloc((size_t)g->room, sizeof *g->open);
+    int rc = g->lock && g->open && g->wake >= 0 ? gateway_keys(g, why)
+                                                : pl_fail(why, PL_ENOMEM, "out of memory");
     if (!rc && pl_thread_start(pl_gateway_watch, g, &g->watch))
         rc = pl_fail(why, PL_ENOMEM, "cannot start a thread");
     if (!rc) rc = gateway_listen(g, &a, why);
@@ -150,6 +172,24 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 
 int pl_gateway_port(const struct pl_gateway *g) {
     return g->port;
+}
+
+/* libmicrohttpd 0.9.75 crashes if it is stopped while it answers a request that is no HTTP. So its
+ * connections are ended first. */
+static void gateway_stop(struct pl_gateway *g) {
+    if (!g->daemon) return;
+    int listens = MHD_quiesce_daemon(g->daemon);
+    uint64_t now = pl_now_ns(), end = now + GATEWAY_END_NS;
+    for (bool any = true; any && now < end; now = pl_now_ns()) {
+        unsigned seen = atomic_load(&g->bell);
+        pl_lock_enter(g->lock);
+        any = g->n_open > 0;
+        for (int i = 0; i < g->n_open; i++) shutdown(g->open[i], SHUT_RDWR);
+        pl_lock_leave(g->lock);
+        if (any) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
+    }
+    MHD_stop_daemon(g->daemon);
+    if (listens >= 0) close(listens);
 }
 
 void pl_gateway_close(struct pl_gateway *g) {
@@ -175,7 +215,7 @@ void pl_gateway_close(struct pl_gateway *g) {
         pl_gateway_ring(g);
     }
     pl_thread_join(g->watch);
-    if (g->daemon) MHD_stop_daemon(g->daemon);
+    gateway_stop(g);
     while (g->seats) {
         struct seat *s = g->seats;
         g->seats = s->next;
@@ -183,6 +223,7 @@ void pl_gateway_close(struct pl_gateway *g) {
     }
     for (int i = 0; i < 3; i++) free(g->pem[i]);
     free(g->allowed);
+    free(g->open);
     if (g->wake >= 0) close(g->wake);
     pl_lock_free(g->lock);
     free(g);

@@ -84,6 +84,8 @@ struct pl_gateway {
     struct pl_lock *lock; /* of the rest */
     struct seat *seats;
     struct request *requests;
+    int *open; /* [n_open] sockets of all connections */
+    int n_open, room;
     int n_reports;
     bool over, closed;
 };
