@@ -2,11 +2,7 @@
 
 #ifdef PL_HAVE_MICROHTTPD
 
-#include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "sys/address.h"
+#include "sys/httpd.h"
 #include "sys/lock.h"
 #include "sys/numerals.h"
 
@@ -42,10 +39,9 @@ struct http_stream {
 };
 
 struct pl_http {
-    struct MHD_Daemon *daemon;
+    struct pl_httpd *httpd;
     pl_http_page *page;
     void *ctx;
-    int port;
     char host[256];                              /* as it was given */
     struct http_client client[HTTP_CONNECTIONS]; /* of the server's thread alone, as is n_clients */
     int n_clients;
@@ -224,50 +220,7 @@ static void http_connected(void *cls, struct MHD_Connection *connection, void **
     }
 }
 
-/* Errors of clients are not reported. */
-static void http_silence(void *cls, const char *fmt, va_list ap) {
-    (void)cls, (void)fmt, (void)ap;
-}
-
 /* --- opening and closing ----------------------------------------------------------------- */
-
-/* Blocks signals in the server's threads, so existing threads keep receiving them. */
-static struct MHD_Daemon *http_start(struct pl_http *h, const struct addrinfo *where) {
-    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME;
-    sigset_t all, before;
-    if (where->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return NULL;
-    errno = 0;
-    struct MHD_Daemon *d = MHD_start_daemon(
-        flags, 0, NULL, NULL, http_request, h, MHD_OPTION_EXTERNAL_LOGGER, http_silence, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, http_connected, h, MHD_OPTION_SOCK_ADDR, where->ai_addr,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY,
-        MHD_OPTION_END);
-    int error = errno;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
-    return d;
-}
-
-static int http_listen(struct pl_http *h, const struct pl_address *a, struct pl_why *why) {
-    struct addrinfo *where = NULL,
-                    hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    int error = getaddrinfo(a->host, a->port, &hints, &where);
-    if (error)
-        return pl_fail(why, PL_EIO, "unknown host '%.100s': %s", a->host, gai_strerror(error));
-    for (const struct addrinfo *w = where; w && !h->daemon; w = w->ai_next)
-        h->daemon = http_start(h, w);
-    error = errno;
-    freeaddrinfo(where);
-    if (!h->daemon)
-        return pl_fail(why, PL_EIO, "cannot listen on port %s of '%.100s': %s", a->port, a->host,
-                       error ? strerror(error) : "the server could not be started");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    h->port = info ? info->port : 0;
-    return PL_OK;
-}
 
 int pl_http_open(const char *what, const char *address, pl_http_page *page, void *ctx,
                  struct pl_http **out, struct pl_why *why) {
@@ -286,7 +239,18 @@ int pl_http_open(const char *what, const char *address, pl_http_page *page, void
     h->page = page;
     h->ctx = ctx;
     snprintf(h->host, sizeof h->host, "%s", a.host);
-    int rc = http_listen(h, &a, why);
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_CONNECTION_TIMEOUT, HTTP_TIMEOUT_S, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_MEMORY, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    struct pl_httpd_conf conf = {.flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME,
+                                 .request = http_request,
+                                 .connected = http_connected,
+                                 .ctx = h,
+                                 .room = HTTP_CONNECTIONS,
+                                 .options = options};
+    int rc = pl_httpd_start(&conf, &a, &h->httpd, why);
     if (rc) {
         pl_lock_free(h->lock);
         free(h);
@@ -297,7 +261,7 @@ int pl_http_open(const char *what, const char *address, pl_http_page *page, void
 }
 
 int pl_http_port(const struct pl_http *h) {
-    return h->port;
+    return pl_httpd_port(h->httpd);
 }
 
 const char *pl_http_host(const struct pl_http *h) {
@@ -310,7 +274,7 @@ void pl_http_close(struct pl_http *h) {
     h->over = true;
     http_wake(h); /* a server cannot be stopped while connections are suspended */
     pl_lock_leave(h->lock);
-    MHD_stop_daemon(h->daemon);
+    pl_httpd_stop(h->httpd);
     pl_lock_free(h->lock);
     free(h);
 }

@@ -4,18 +4,15 @@
 #ifdef PL_HAVE_GATEWAY
 
 #include <errno.h>
-#include <netdb.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "run/gateway_state.h"
-#include "sys/address.h"
+#include "sys/httpd.h"
 #include "sys/thread.h"
 
 #define GATEWAY_PER_ADDRESS 1024u
@@ -71,78 +68,29 @@ static int gateway_keys(struct pl_gateway *g, struct pl_why *why) {
     return rc;
 }
 
-static void gateway_silence(void *cls, const char *fmt, va_list ap) {
-    (void)cls, (void)fmt, (void)ap;
-}
-
-/* Keeps the list of connections. */
-static void gateway_connected(void *cls, struct MHD_Connection *connection, void **context,
-                              enum MHD_ConnectionNotificationCode code) {
-    struct pl_gateway *g = cls;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    int fd = info ? info->connect_fd : -1, i = 0;
-    (void)context;
-    pl_lock_enter(g->lock);
-    while (i < g->n_open && g->open[i] != fd) i++;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED && i == g->n_open && i < g->room)
-        g->open[g->n_open++] = fd;
-    else if (code == MHD_CONNECTION_NOTIFY_CLOSED && i < g->n_open)
-        g->open[i] = g->open[--g->n_open];
-    pl_lock_leave(g->lock);
-    pl_futex_ring(&g->bell);
-}
-
-/* Blocks signals in the server's threads, so existing threads keep receiving them. */
-static struct MHD_Daemon *gateway_start(struct pl_gateway *g, const struct addrinfo *where) {
-    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-                     MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_TRUST, 0, g->pem[0]},
+static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struct pl_why *why) {
+    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL;
+    unsigned room = 3 * (unsigned)g->conf.n_clients + 64;
+    unsigned each = room < GATEWAY_PER_ADDRESS ? room : GATEWAY_PER_ADDRESS;
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)pl_gateway_request_done, g},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, each, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, GATEWAY_TIMEOUT_S, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GATEWAY_MEMORY, NULL},
+        {MHD_OPTION_THREAD_STACK_SIZE, GATEWAY_STACK, NULL},
+        {MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, NULL},
+        {g->conf.keys ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, g->pem[0]},
         {MHD_OPTION_HTTPS_MEM_CERT, 0, g->pem[1]},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, g->pem[2]},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
-        {MHD_OPTION_END, 0, NULL}};
-    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
-    sigset_t all, before;
-    if (where->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
-    if (g->conf.keys) flags |= MHD_USE_TLS;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return NULL;
-    errno = 0;
-    unsigned limit = (unsigned)g->room;
-    struct MHD_Daemon *d = MHD_start_daemon(
-        flags, 0, NULL, NULL, pl_gateway_request, g, MHD_OPTION_EXTERNAL_LOGGER, gateway_silence,
-        NULL, MHD_OPTION_NOTIFY_CONNECTION, gateway_connected, g, MHD_OPTION_NOTIFY_COMPLETED,
-        pl_gateway_request_done, g, MHD_OPTION_SOCK_ADDR, where->ai_addr,
-        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        limit < GATEWAY_PER_ADDRESS ? limit : GATEWAY_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
-        GATEWAY_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)GATEWAY_MEMORY,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)GATEWAY_STACK, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
-        MHD_OPTION_ARRAY, g->conf.keys ? tls : none, MHD_OPTION_END);
-    int error = errno;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
-    return d;
-}
-
-static int gateway_listen(struct pl_gateway *g, const struct pl_address *a, struct pl_why *why) {
-    struct addrinfo *where = NULL,
-                    hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    int error = getaddrinfo(a->host, a->port, &hints, &where);
-    if (error)
-        return pl_fail(why, PL_EIO, "unknown host '%.100s': %s", a->host, gai_strerror(error));
-    for (const struct addrinfo *w = where; w && !g->daemon; w = w->ai_next)
-        g->daemon = gateway_start(g, w);
-    error = errno;
-    freeaddrinfo(where);
-    if (!g->daemon)
-        return pl_fail(why, PL_EIO, "cannot listen on port %s of '%.100s': %s", a->port, a->host,
-                       error ? strerror(error)
-                             : "the server could not be started; are its certificates sound?");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(g->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    g->port = info ? info->port : 0;
-    return PL_OK;
+        {MHD_OPTION_END, 0, NULL},
+    };
+    struct pl_httpd_conf conf = {.flags = flags | (g->conf.keys ? MHD_USE_TLS : 0u),
+                                 .request = pl_gateway_request,
+                                 .ctx = g,
+                                 .room = room,
+                                 .options = options};
+    return pl_httpd_start(&conf, a, &g->httpd, why);
 }
 
 int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
@@ -156,13 +104,11 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     g->conf = *conf;
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    g->room = 3 * conf->n_clients + 64;
-    g->open = calloc((size_t)g->room, sizeof *g->open);
-    int rc = g->lock && g->open && g->wake >= 0 ? gateway_keys(g, why)
-                                                : pl_fail(why, PL_ENOMEM, "out of memory");
+    int rc =
+        g->lock && g->wake >= 0 ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
     if (!rc && pl_thread_start(pl_gateway_watch, g, &g->watch))
         rc = pl_fail(why, PL_ENOMEM, "cannot start a thread");
-    if (!rc) rc = gateway_listen(g, &a, why);
+    if (!rc) rc = gateway_start(g, &a, why);
     if (rc)
         pl_gateway_close(g);
     else
@@ -171,25 +117,7 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 }
 
 int pl_gateway_port(const struct pl_gateway *g) {
-    return g->port;
-}
-
-/* libmicrohttpd 0.9.75 crashes if it is stopped while it answers a request that is no HTTP. So its
- * connections are ended first. */
-static void gateway_stop(struct pl_gateway *g) {
-    if (!g->daemon) return;
-    int listens = MHD_quiesce_daemon(g->daemon);
-    uint64_t now = pl_now_ns(), end = now + GATEWAY_END_NS;
-    for (bool any = true; any && now < end; now = pl_now_ns()) {
-        unsigned seen = atomic_load(&g->bell);
-        pl_lock_enter(g->lock);
-        any = g->n_open > 0;
-        for (int i = 0; i < g->n_open; i++) shutdown(g->open[i], SHUT_RDWR);
-        pl_lock_leave(g->lock);
-        if (any) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
-    }
-    MHD_stop_daemon(g->daemon);
-    if (listens >= 0) close(listens);
+    return pl_httpd_port(g->httpd);
 }
 
 void pl_gateway_close(struct pl_gateway *g) {
@@ -215,7 +143,7 @@ void pl_gateway_close(struct pl_gateway *g) {
         pl_gateway_ring(g);
     }
     pl_thread_join(g->watch);
-    gateway_stop(g);
+    pl_httpd_stop(g->httpd);
     while (g->seats) {
         struct seat *s = g->seats;
         g->seats = s->next;
@@ -223,7 +151,6 @@ void pl_gateway_close(struct pl_gateway *g) {
     }
     for (int i = 0; i < 3; i++) free(g->pem[i]);
     free(g->allowed);
-    free(g->open);
     if (g->wake >= 0) close(g->wake);
     pl_lock_free(g->lock);
     free(g);

@@ -75,8 +75,8 @@ struct request {
 
 struct pl_gateway {
     struct pl_gateway_conf conf;
-    struct MHD_Daemon *daemon;
-    int port, wake;
+    struct pl_httpd *httpd;
+    int wake;
     char *pem[3];  /* authority, certificate, key */
     char *allowed; /* names, one per line; NULL: all */
     struct pl_thread *watch;
@@ -84,8 +84,6 @@ struct pl_gateway {
     struct pl_lock *lock; /* of the rest */
     struct seat *seats;
     struct request *requests;
-    int *open; /* [n_open] sockets of all connections */
-    int n_open, room;
     int n_reports;
     bool over, closed;
 };

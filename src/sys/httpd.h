@@ -1,0 +1,30 @@
+/* A server of libmicrohttpd: listens on an address, and stops in good order. */
+#ifndef PL_SYS_HTTPD_H
+#define PL_SYS_HTTPD_H
+
+#include <microhttpd.h>
+
+#include "base/status.h"
+#include "sys/address.h"
+
+struct pl_httpd;
+
+struct pl_httpd_conf {
+    unsigned flags; /* MHD_USE_... */
+    MHD_AccessHandlerCallback request;
+    MHD_NotifyConnectionCallback connected; /* may be NULL; of one thread at a time */
+    void *ctx;                              /* of both */
+    unsigned room;                          /* connections at most */
+    struct MHD_OptionItem *options;         /* further ones, up to MHD_OPTION_END */
+};
+
+/* Signals are blocked in its threads, so that existing threads keep receiving them. Errors of
+ * clients are not reported. */
+int pl_httpd_start(const struct pl_httpd_conf *conf, const struct pl_address *where,
+                   struct pl_httpd **out, struct pl_why *why);
+int pl_httpd_port(const struct pl_httpd *h);
+
+/* Nobody may be suspended. Answers under way have a second to reach their clients. */
+void pl_httpd_stop(struct pl_httpd *h);
+
+#endif
