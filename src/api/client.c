@@ -25,7 +25,8 @@
 
 struct pl_client {
     char path[256], keys[256]; /* of the server's socket or its URL, */
-    struct pl_newcomer client; /* and what it was told, for joining again */
+    struct pl_newcomer client; /* what it was told, for joining again, */
+    struct pl_past past;       /* and the server that it had before */
     const struct pl_transport *t;
     struct pl_link *link;
     int role, worker;
@@ -115,9 +116,10 @@ static void client_leave(struct pl_client *s) {
 }
 
 /* Joins, for the first time or in place of a link that was lost, which stays if this fails. */
-static int client_enter(struct pl_client *s, const struct pl_client_link_conf *client) {
+static int client_enter(struct pl_client *s, struct pl_client_link_conf *client) {
     struct pl_welcome welcome;
     struct pl_link *link = NULL;
+    client->past = &s->past;
     int rc = s->t->join->connect(client, &link, &welcome, &s->why);
     if (rc) return rc;
     client_leave(s);

@@ -219,8 +219,15 @@ struct train_door {
     char *setup; /* for workers on other machines */
 };
 
-static int train_door_open(struct pl_setup *s, const struct pl_built *built,
-                           struct train_door *out) {
+/* One more than that of the server whose checkpoint it continues from. */
+static uint64_t train_epoch(const struct pl_saved *from) {
+    const char *last = from ? pl_saved_text(from, "server_epoch") : NULL;
+    return 1 + (last ? strtoull(last, NULL, 10) : 0);
+}
+
+static int train_door_open(struct train *t, const struct pl_built *built,
+                           const struct pl_saved *from, struct train_door *out) {
+    struct pl_setup *s = t->setup;
     const struct pl_setup_conf *c = &s->conf;
     *out = (struct train_door){.setup = NULL};
     int rc = pl_listen_read(c->listen, &out->listens, &s->why);
@@ -230,6 +237,9 @@ static int train_door_open(struct pl_setup *s, const struct pl_built *built,
                                             .path = out->listens.path,
                                             .keys = c->keys[0] ? c->keys : NULL,
                                             .n_clients = built->job.n_workers,
+                                            .run = t->run->identity.origin,
+                                            .epoch = train_epoch(from),
+                                            .returns = c->checkpoint[0] != '\0',
                                             .setup = out->setup,
                                             .log = &s->log};
     return rc;
@@ -271,6 +281,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .save_ns = t->save_ns,
                                     .save_updates = t->save_updates,
                                     .save_keep = (size_t)c->checkpoint_keep,
+                                    .save_epoch = train_epoch(from),
                                     .save_run = t->run->identity.json,
                                     .save_id = t->run->identity.id,
                                     .save_origin = t->run->identity.origin,
@@ -301,7 +312,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     if (!ready) {
         pl_run_announce(t->run, s);
         struct train_door door;
-        rc = train_door_open(s, built, &door);
+        rc = train_door_open(t, built, from, &door);
         if (!rc) rc = train_run(t, built, ranks, from, &door);
         train_door_close(&door);
         if (!rc) rc = pl_run_complete(t->run, &s->why);

@@ -53,7 +53,9 @@ static int work_once(struct pl_setup *s, struct work *w, bool *left) {
 static int work_run(struct pl_setup *s, const struct pl_built *built,
                     struct pl_client_link_conf *conf) {
     bool left = false, again = true;
+    struct pl_past past = {.run = ""};
     int rc = PL_OK;
+    conf->past = &past;
     while (!rc && !left && again) {
         struct work w = {.job = &built->job};
         struct pl_welcome welcome;
@@ -69,7 +71,8 @@ static int work_run(struct pl_setup *s, const struct pl_built *built,
         pl_http.link.detach(w.link);
         if (rc || left || !lost) break;
         if (again)
-            pl_log_note(&s->log, "joining again: %s", sentence);
+            pl_log_note(&s->log, "joining again after update %llu: %s",
+                        (unsigned long long)past.seen, sentence);
         else
             rc = pl_fail(&s->why, PL_ERUN, "the server at %s is gone: %s", conf->path, sentence);
     }

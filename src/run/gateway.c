@@ -102,6 +102,7 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     struct pl_gateway *g = calloc(1, sizeof *g);
     if (!g) return pl_fail(why, PL_ENOMEM, "out of memory");
     g->conf = *conf;
+    if (!g->conf.run) g->conf.run = "";
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc =
@@ -120,6 +121,18 @@ int pl_gateway_port(const struct pl_gateway *g) {
     return pl_httpd_port(g->httpd);
 }
 
+uint64_t pl_gateway_seen(const struct pl_gateway *g) {
+    return atomic_load(&g->seen);
+}
+
+/* Whether a client may still come and learn that the run is over. One that was here a moment ago
+ * has lost its connection, or opens the next one. The caller has the lock. */
+static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
+    for (const struct seat *s = g->seats; s; s = s->next)
+        if (!s->told && !s->ended && now < s->seen_ns + GATEWAY_END_NS) return true;
+    return g->requests != NULL;
+}
+
 void pl_gateway_close(struct pl_gateway *g) {
     if (!g) return;
     uint64_t now = pl_now_ns(), end = now + GATEWAY_END_NS;
@@ -128,7 +141,7 @@ void pl_gateway_close(struct pl_gateway *g) {
         unsigned seen = atomic_load(&g->bell);
         pl_lock_enter(g->lock);
         g->over = true;
-        busy = g->requests != NULL;
+        busy = gateway_busy(g, now);
         for (struct seat *s = g->seats; s; s = s->next) pl_client_link_interrupt(s->link);
         pl_lock_leave(g->lock);
         if (busy) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
@@ -167,6 +180,11 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 }
 
 int pl_gateway_port(const struct pl_gateway *g) {
+    (void)g;
+    return 0;
+}
+
+uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     (void)g;
     return 0;
 }

@@ -19,6 +19,7 @@
 #define PL_RUN_GATEWAY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/log.h"
 
@@ -29,6 +30,9 @@ struct pl_gateway_conf {
     const char *path;    /* the socket of the port */
     const char *keys;    /* folder with ca.pem, server.pem, server-key.pem; NULL: no encryption */
     int n_clients;       /* at most, about */
+    const char *run;     /* its id, which it keeps when it is resumed; at most 63 bytes; NULL: "" */
+    uint64_t epoch;      /* of this server; each server of the same run has more than the last */
+    bool returns;        /* it can be resumed if it dies */
     const char *setup;   /* what GET /v1/setup tells a worker of this library; NULL: nothing */
     const struct pl_log *log;
 };
@@ -37,6 +41,8 @@ struct pl_gateway_conf {
 int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
                     struct pl_why *why);
 int pl_gateway_port(const struct pl_gateway *g);
+/* The newest version of this run that clients had before they came to this server; 0: none. */
+uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* Tells all clients that the run has ended, and takes their seats; NULL is fine. */
 void pl_gateway_close(struct pl_gateway *g);
 

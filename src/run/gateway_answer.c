@@ -105,6 +105,9 @@ enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s) 
     answer_add(a, PL_WIRE_DIM, "%zu", s->welcome.dim);
     answer_add(a, PL_WIRE_HALF, "%u", s->welcome.half);
     answer_add(a, PL_WIRE_SPEAKS, "%d", s->welcome.speaks);
+    answer_add(a, PL_WIRE_RUN, "%s", r->gateway->conf.run);
+    answer_add(a, PL_WIRE_EPOCH, "%" PRIu64, r->gateway->conf.epoch);
+    answer_add(a, PL_WIRE_RETURNS, "%d", r->gateway->conf.returns);
     return answer_with(r, MHD_HTTP_CREATED, a);
 }
 

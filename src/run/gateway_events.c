@@ -28,6 +28,9 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
         if (what == PL_RELAY_OVER) {
             if (r->told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
             r->told = UINT64_MAX;
+            pl_lock_enter(g->lock);
+            s->told = true;
+            pl_lock_leave(g->lock);
             return snprintf(buffer, max, "over\n");
         }
         if (what == PL_RELAY_CANCELLED && atomic_load(&s->task) == task) {

@@ -43,6 +43,24 @@ const char *pl_gateway_stranger(struct request *r) {
     return join_allowed(r->gateway, r->name) ? NULL : "its name is not in the list of allowed ones";
 }
 
+/* What a client tells about the server that it had before. Why it must not join this one; or NULL.
+ */
+static const char *join_past(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    char run[PL_RUN_ID_MAX];
+    bool bad = false;
+    uint64_t epoch = pl_gateway_said_whole(r, PL_WIRE_EPOCH, UINT64_MAX, &bad);
+    uint64_t seen = pl_gateway_said_whole(r, PL_WIRE_SEEN, UINT64_MAX, &bad);
+    if (!pl_gateway_said_text(r, PL_WIRE_RUN, run, sizeof run) || bad)
+        return "a header makes no sense";
+    if (!run[0] || strcmp(run, g->conf.run) != 0)
+        return NULL; /* of another run, or it was nowhere */
+    if (epoch > g->conf.epoch) return "it had a server of this run that came after this one";
+    uint64_t most = atomic_load(&g->seen);
+    while (most < seen && !atomic_compare_exchange_weak(&g->seen, &most, seen)) continue;
+    return NULL;
+}
+
 enum MHD_Result pl_gateway_join(struct request *r) {
     struct pl_gateway *g = r->gateway;
     struct pl_client_link_conf conf = {.path = g->conf.path};
@@ -65,6 +83,11 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     c->kind = strcmp(kind, "evaluator") == 0 ? PL_CLIENT_EVALUATOR : PL_CLIENT_WORKER;
     if (bad || (kind[0] && c->kind == PL_CLIENT_WORKER && strcmp(kind, "worker") != 0))
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
+    const char *past = join_past(r);
+    if (past) {
+        pl_gateway_report(g, r->name, past);
+        return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, past);
+    }
     struct seat *s = calloc(1, sizeof *s);
     if (!s || !pl_gateway_seat_key(s->key)) {
         free(s);

@@ -33,6 +33,7 @@ struct seat {
     int n_requests;      /* that know it */
     struct request *has; /* the one that may use the link */
     bool ended;          /* nobody may join it any more */
+    bool told;           /* its client knows that the run is over */
     uint64_t seen_ns;    /* when its last request ended, */
     uint64_t longest_ns; /* and how long it was silent at most */
     uint64_t answered;   /* task of the last result that was pushed */
@@ -81,7 +82,8 @@ struct pl_gateway {
     char *allowed; /* names, one per line; NULL: all */
     struct pl_thread *watch;
     atomic_uint bell;
-    struct pl_lock *lock; /* of the rest */
+    _Atomic uint64_t seen; /* see gateway.h */
+    struct pl_lock *lock;  /* of the rest */
     struct seat *seats;
     struct request *requests;
     int n_reports;

@@ -95,6 +95,9 @@ void pl_saver_ask(struct pl_saver *s) {
 static void saver_notes(const struct pl_saver *s, struct pl_snapshot *to) {
     const struct pl_server_conf *c = s->conf;
     pl_snapshot_text(to, "setup", c->save_text);
+    char epoch[24];
+    snprintf(epoch, sizeof epoch, "%llu", (unsigned long long)c->save_epoch);
+    pl_snapshot_text(to, "server_epoch", epoch);
     if (c->save_schema) pl_snapshot_text(to, "schema", c->save_schema);
     if (c->save_layout) pl_snapshot_text(to, "layout", c->save_layout);
     if (c->save_run) pl_snapshot_text(to, "run", c->save_run);

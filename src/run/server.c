@@ -164,6 +164,18 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
 
 /* --- what is due by the clock ------------------------------------------------------------- */
 
+/* Updates that workers had seen, and that the checkpoint does not have. */
+void pl_server_lost(struct server *s) {
+    uint64_t seen = s->gateway ? pl_gateway_seen(s->gateway) : 0;
+    if (seen <= s->known) return;
+    s->known = seen;
+    pl_log_warn(&s->job->log,
+                "workers have seen update %llu, and this server continues from update %llu: "
+                "%llu update%s lost",
+                (unsigned long long)seen, (unsigned long long)s->began,
+                (unsigned long long)(seen - s->began), seen - s->began == 1 ? " was" : "s were");
+}
+
 static void server_once_per_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
@@ -174,6 +186,7 @@ static void server_once_per_second(struct server *s, uint64_t now) {
         pl_log_warn(&s->job->log, "%s", sentence);
     }
     pl_membership_check(&s->membership);
+    pl_server_lost(s);
     if (s->saver) pl_saver_poll(s->saver, s->engine, now);
     if (s->conf->second) s->conf->second(s->conf->second_ctx, now);
 }

@@ -213,6 +213,7 @@ static int run_begin(struct server *s) {
     if (!rc) rc = run_gather(s, &ended);
     if (!rc && s->conf->spawn) rc = run_gateway(s);
     if (!rc) rc = run_helpers(s);
+    s->began = s->known = s->view->version;
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);
@@ -316,6 +317,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) rc = run_begin(&s);
     if (!rc) rc = run_ranks(&s, pl_server_loop(&s));
     if (s.engine) s.end_ns = pl_server_now(&s);
+    if (!rc) pl_server_lost(&s);
     if (!rc) run_save(&s);
     if (!rc) rc = run_model(&s);
     if (!rc) pl_clients_end(&s);

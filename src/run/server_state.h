@@ -54,6 +54,7 @@ struct server {
     bool left_alone;
     struct pl_clients clients;
     struct pl_gateway *gateway;     /* NULL: none */
+    uint64_t began, known;          /* the version it began with; the newest that it told of */
     struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: not measured */
     struct pl_core_wait core;       /* of this thread, */
     uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
@@ -67,6 +68,7 @@ static inline uint64_t pl_server_now(const struct server *s) {
 }
 
 int pl_server_news(struct server *s, const struct pl_news *n);
+void pl_server_lost(struct server *s); /* tells of updates that an earlier server had made */
 
 /* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */
 static inline int pl_server_model(void *server, float *room, struct pl_model_now *out) {

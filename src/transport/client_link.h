@@ -12,6 +12,15 @@
 
 #include "transport/transport.h"
 
+#define PL_RUN_ID_MAX 64
+
+/* What a client remembers of the server that it has lost, for the next one. */
+struct pl_past {
+    char run[PL_RUN_ID_MAX]; /* "": it has had no server */
+    uint64_t epoch;          /* of the server; one with less is refused */
+    uint64_t seen;           /* the newest version that it has had an order for */
+};
+
 struct pl_client_link_conf {
     const char *path;          /* of the socket; over HTTP the URL of the server */
     struct pl_newcomer client; /* what it says about itself */
@@ -19,7 +28,8 @@ struct pl_client_link_conf {
     /* Called once if there is no server yet, before the wait. May be NULL. */
     void (*waiting)(void *ctx, const char *sentence);
     void *ctx;
-    const char *keys; /* over HTTPS: folder of its certificate */
+    const char *keys;     /* over HTTPS: folder of its certificate */
+    struct pl_past *past; /* over HTTP: kept up to date while there is a link; NULL: forgotten */
 };
 
 /* What the server answers. */

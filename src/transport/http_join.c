@@ -85,6 +85,11 @@ static long http_ask(struct pl_link *l, const struct pl_newcomer *c, char about[
     pl_http_way_add(w, PL_WIRE_NUMBER, "%" PRIu64, c->seat);
     if (c->fingerprint[0]) pl_http_way_add(w, PL_WIRE_FINGERPRINT, "%s", c->fingerprint);
     if (c->token[0]) pl_http_way_add(w, PL_WIRE_TOKEN, "%s", c->token);
+    if (l->past && l->past->run[0]) {
+        pl_http_way_add(w, PL_WIRE_RUN, "%s", l->past->run);
+        pl_http_way_add(w, PL_WIRE_EPOCH, "%" PRIu64, l->past->epoch);
+        pl_http_way_add(w, PL_WIRE_SEEN, "%" PRIu64, l->past->seen);
+    }
     pl_http_way_send(w, NULL, 0);
     w->body = about;
     w->room = PL_ABOUT_MAX - 1;
@@ -113,6 +118,21 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
                        : PL_OK;
 }
 
+/* Whether a server of the same run came after this one. */
+static bool http_outdated(const struct pl_link *l) {
+    const struct pl_past *past = l->past;
+    return past && strcmp(past->run, l->side.run) == 0 && l->side.epoch < past->epoch;
+}
+
+static void http_remember(struct pl_link *l) {
+    struct pl_past *past = l->past;
+    l->returns = l->side.returns;
+    if (!past) return;
+    if (strcmp(past->run, l->side.run) != 0) past->seen = 0; /* another run */
+    memcpy(past->run, l->side.run, sizeof past->run);
+    past->epoch = l->side.epoch;
+}
+
 /* Tries until the server is there. */
 static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
                      struct pl_welcome *welcome, struct pl_why *why) {
@@ -127,6 +147,12 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
         int rc = http_again(l, conf, first, end, why);
         if (rc) return rc;
     }
+    if (http_outdated(l))
+        return pl_fail(why, PL_ERUN,
+                       "the server at %.200s has epoch %" PRIu64 " of this run, and one with epoch "
+                       "%" PRIu64 " came after it; join that one, or restart this worker",
+                       l->url, l->side.epoch, l->past->epoch);
+    http_remember(l);
     *welcome = l->side.welcome;
     snprintf(welcome->about, sizeof welcome->about, "%s", about);
     memcpy(l->key, l->side.key, sizeof l->key);
@@ -155,6 +181,7 @@ static int http_prepare(const struct pl_client_link_conf *conf, struct pl_link *
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
     l->cancel.flag = &l->cancelled;
     l->lock = pl_lock_new();
+    l->past = conf->past;
     if ((size_t)snprintf(l->url, sizeof l->url, "%s", conf->path) >= sizeof l->url)
         rc = pl_fail(why, PL_EUSAGE, "the address of the server is too long");
     if (!rc && (!l->lock || pl_http_way_open(&l->talk, l) || pl_http_way_open(&l->events, l) ||

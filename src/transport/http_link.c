@@ -24,6 +24,7 @@ static int http_pull_until(struct pl_link *l, uint64_t wait_ns, struct pl_order 
             rc = PL_ECANCELLED;
         } else if (l->state == TALK_ANSWERED) {
             *out = l->order;
+            if (l->past && l->past->seen < l->version) l->past->seen = l->version;
             l->turn = !l->turn;
             l->task = out->task;
             l->result_bf16 = out->half_out != NULL;

@@ -47,12 +47,19 @@ struct http_way {
     struct pl_welcome welcome;
     char key[PL_WIRE_KEY + 1];
     bool over, again, is_bf16, result_bf16;
+    uint64_t version; /* of an order */
+    char run[PL_RUN_ID_MAX];
+    uint64_t epoch;
+    bool returns;
+    bool refused; /* nobody listens there */
 };
 
 struct pl_link {
     char url[HTTP_PATH], key[PL_WIRE_KEY + 1];
     char ca[HTTP_PATH], cert[HTTP_PATH], cert_key[HTTP_PATH]; /* "": no certificates */
     size_t dim, room;                                         /* bytes of an answer */
+    bool returns;         /* the server can be resumed if it dies */
+    struct pl_past *past; /* the owner's, and its thread's; or NULL */
     struct http_way talk, events, side;
     struct pl_thread *talker, *listener;
     float *in[2], *out; /* an order's input and the one before it; the result */
@@ -74,6 +81,7 @@ struct pl_link {
     uint64_t absent[PL_ABSENT_WORDS];
     bool result_bf16; /* of the order that the owner has */
     struct pl_order order;
+    uint64_t version; /* of the order */
     uint64_t task, cancelled_task;
 };
 

@@ -125,6 +125,7 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
         }
         pl_lock_enter(l->lock);
         l->order = w->order;
+        l->version = w->version;
         l->order.half_in = w->is_bf16 ? l->half[to] : NULL;
         l->order.half_out = w->result_bf16 ? (uint16_t *)(void *)l->out : NULL;
         l->state = TALK_ANSWERED;
@@ -138,6 +139,12 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
 static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since, uint64_t *wait) {
     uint64_t now = pl_now_ns();
     if (*since == 0) *since = now;
+    if (w->refused && !l->returns) {
+        pl_http_end(l, END_LOST, false,
+                    "nothing listens there any more: the run has ended, or its server was killed "
+                    "and has no checkpoint to continue from");
+        return true;
+    }
     if (now - *since > TALK_PATIENCE_NS) {
         char text[PL_WORD_MAX];
         snprintf(text, sizeof text, "it could not be reached for %.0f s: %.200s",

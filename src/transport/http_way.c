@@ -2,6 +2,7 @@
  *
  * Threads: the one that the way belongs to: one each for talk, events and side (the owner). */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,9 +13,6 @@
 #include "transport/http_state.h"
 
 #define WAY_CONNECT_S 10L
-
-static size_t way_keep(char *data, size_t size, size_t n, void *ctx);
-static size_t way_header(char *data, size_t size, size_t n, void *ctx);
 
 static size_t way_keep(char *data, size_t size, size_t n, void *ctx);
 static size_t way_header(char *data, size_t size, size_t n, void *ctx);
@@ -51,7 +49,9 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     curl_slist_free_all(w->headers);
     w->headers = NULL;
     w->n = w->line_n = 0;
-    w->over = w->again = w->is_bf16 = w->result_bf16 = false;
+    w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = w->refused = false;
+    w->version = w->epoch = 0;
+    w->run[0] = '\0';
     w->order = (struct pl_order){0};
     w->error[0] = '\0';
     curl_easy_reset(w->easy);
@@ -105,6 +105,9 @@ long pl_http_way_perform(struct http_way *w) {
     if (m && m->msg == CURLMSG_DONE) code = m->data.result;
     bool done = m && m->msg == CURLMSG_DONE && code == CURLE_OK;
     if (done) curl_easy_getinfo(w->easy, CURLINFO_RESPONSE_CODE, &status);
+    long error = 0;
+    if (code == CURLE_COULDNT_CONNECT) curl_easy_getinfo(w->easy, CURLINFO_OS_ERRNO, &error);
+    w->refused = error == ECONNREFUSED;
     curl_multi_remove_handle(w->multi, w->easy);
     if (!done && !w->error[0]) snprintf(w->error, sizeof w->error, "%s", curl_easy_strerror(code));
     return status;
@@ -140,6 +143,11 @@ static void way_header_read(struct http_way *w, const char *line) {
     if ((v = way_header_is(line, PL_WIRE_HALF)))
         w->welcome.half = (unsigned)strtoul(v, NULL, 10) & 3;
     if ((v = way_header_is(line, PL_WIRE_SPEAKS))) w->welcome.speaks = *v == '1';
+    if ((v = way_header_is(line, PL_WIRE_MODEL))) w->version = strtoull(v, NULL, 10);
+    if ((v = way_header_is(line, PL_WIRE_EPOCH))) w->epoch = strtoull(v, NULL, 10);
+    if ((v = way_header_is(line, PL_WIRE_RETURNS))) w->returns = *v == '1';
+    if ((v = way_header_is(line, PL_WIRE_RUN)))
+        snprintf(w->run, sizeof w->run, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_SEAT)))
         snprintf(w->key, sizeof w->key, "%.*s", (int)strspn(v, "0123456789abcdef"), v);
 }

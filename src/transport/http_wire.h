@@ -24,6 +24,10 @@
 #define PL_WIRE_WORKERS "Paceline-Workers"
 #define PL_WIRE_HALF "Paceline-Half"
 #define PL_WIRE_SPEAKS "Paceline-Speaks"
+#define PL_WIRE_RUN "Paceline-Run"         /* the id of the run, however often it was resumed */
+#define PL_WIRE_EPOCH "Paceline-Epoch"     /* grows with each server of the run */
+#define PL_WIRE_SEEN "Paceline-Seen"       /* the newest version that a client has had */
+#define PL_WIRE_RETURNS "Paceline-Returns" /* 1: the server can be resumed if it dies */
 
 /* Of a result. */
 #define PL_WIRE_TASK "Paceline-Task" /* of an order as well */

@@ -1,0 +1,134 @@
+#!/bin/sh
+# A server that is started again: its epoch, what was lost, and clients that learn that it is gone.
+set -eu
+: "${PACELINE:?}"
+paceline=$PACELINE
+work=$(mktemp -d)
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
+export TMPDIR="$work"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+if "$paceline" keys --out "$work/none" 2>&1 | grep -q "this build cannot"; then
+    echo "skipped: this build has no GnuTLS"
+    exit 77
+fi
+
+# Waits until a file has a line.
+await() { # file, pattern
+    n=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
+        sleep 0.1
+    done
+}
+
+# Starts a server on a port; $port is where.
+serve() { # name, options …
+    name=$1
+    shift
+    "$paceline" serve --json "$@" >"$work/$name.json" 2>"$work/$name.err" &
+    server=$!
+    pids="$pids $server"
+    await "$work/$name.err" "workers can join over"
+    port=$(sed -n 's/.*on port \([0-9]*\).*/\1/p' "$work/$name.err")
+}
+
+start_worker() { # name, address
+    "$paceline" work "$2" >"$work/$1.out" 2>&1 &
+    worker=$!
+    pids="$pids $worker"
+}
+
+# Joins with curl; the answer's headers are in $work/head.
+join() { # headers …
+    curl -s -D "$work/head" -o "$work/body" -X POST -H 'Paceline-Protocol: 1' "$@" \
+        "http://127.0.0.1:$port/v1/seats"
+}
+
+header() { # name
+    tr -d '\r' <"$work/head" | sed -n "s/^$1: //ip"
+}
+
+run="--data digits --model softmax --method async --workers 1 --delay const:t=0.002 \
+    --checkpoint $work/saved --checkpoint-every 20 --resume auto"
+
+echo "-- what was lost"
+# shellcheck disable=SC2086
+serve before $run --updates 100000 --listen 127.0.0.1:0
+address=127.0.0.1:$port
+start_worker w "$address"
+await "$work/w.out" "as worker 1 of 1"
+until [ -n "$(find "$work/saved" -name '*.safetensors')" ]; do sleep 0.01; done
+kill -9 "$server"
+wait "$server" || :
+# shellcheck disable=SC2086
+serve after $run --updates 100000 --listen "$address"
+await "$work/w.out" "joining again after update"
+seen=$(sed -n 's/.*joining again after update \([0-9]*\).*/\1/p' "$work/w.out")
+await "$work/after.err" "lost"
+from=$(sed -n 's/.*continues from update \([0-9]*\):.*/\1/p' "$work/after.err")
+lost=$(sed -n 's/.*: \([0-9]*\) updates\{0,1\} w[a-z]* lost.*/\1/p' "$work/after.err")
+[ "$((from % 20))" -eq 0 ] && [ "$((seen - from))" -eq "$lost" ] ||
+    fail "seen $seen, from $from: $(cat "$work/after.err")"
+kill "$worker"
+wait "$worker" || fail "$(cat "$work/w.out")"
+kill "$server"
+wait "$server" || fail "$(cat "$work/after.err")"
+
+echo "-- epochs"
+# shellcheck disable=SC2086
+serve third $run --updates 100000 --listen "$address"
+join
+epoch=$(header Paceline-Epoch)
+id=$(header Paceline-Run)
+[ "$epoch" = 3 ] && [ "$(header Paceline-Returns)" = 1 ] || fail "$(cat "$work/head")"
+join -H "Paceline-Run: $id" -H 'Paceline-Epoch: 4' -H 'Paceline-Seen: 5'
+head -1 "$work/head" | grep -q 403 || fail "a server with less: $(cat "$work/head")"
+grep -q "came after this one" "$work/body" "$work/third.err" || fail "$(cat "$work/body")"
+curl -s "http://127.0.0.1:$port/v1/setup" >"$work/setup"
+kill "$server"
+wait "$server" || :
+# a worker that had epoch 7 refuses epoch 6
+cat >"$work/old.py" <<'PY'
+import http.server, sys
+class Old(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = open(sys.argv[1], "rb").read()
+        self.send_response(200); self.send_header("Content-Length", str(len(body)))
+        self.end_headers(); self.wfile.write(body)
+    def do_POST(self):
+        Old.n = getattr(Old, "n", 0) + 1
+        new = Old.n == 1
+        self.send_response(201 if self.path.endswith("seats") else 404)
+        for k, v in {"Seat": "0" * 32, "Worker": 0, "Workers": 1, "Dim": 650, "Run": "r",
+                     "Epoch": 7 if new else 6, "Returns": 1}.items():
+            self.send_header("Paceline-" + k, str(v))
+        self.send_header("Content-Length", "0"); self.end_headers()
+    do_DELETE = do_POST
+    def log_message(self, *a): pass
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Old)
+print(s.server_port, flush=True)
+s.serve_forever()
+PY
+python3 "$work/old.py" "$work/setup" >"$work/old.port" &
+pids="$pids $!"
+await "$work/old.port" "[0-9]"
+start_worker refuses "127.0.0.1:$(cat "$work/old.port")"
+wait "$worker" && fail "joined a server with a lower epoch: $(cat "$work/refuses.out")"
+grep -q "has epoch 6 of this run, and one with epoch 7 came after it" "$work/refuses.out" ||
+    fail "$(cat "$work/refuses.out")"
+
+echo "-- gone for good"
+serve gone --data digits --model softmax --method async --workers 1 --updates 100000 \
+    --listen 127.0.0.1:0
+start_worker g "127.0.0.1:$port"
+await "$work/g.out" "as worker 1 of 1"
+kill -9 "$server"
+wait "$worker" && fail "not a success: $(cat "$work/g.out")"
+grep -q "nothing listens there any more" "$work/g.out" || fail "$(cat "$work/g.out")"
