@@ -37,7 +37,7 @@ SMALL = {
 }
 
 
-def run(folder, command, limit=100):
+def run(folder, command, limit=1500):
     done = subprocess.run(
         command,
         cwd=folder,

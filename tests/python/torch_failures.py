@@ -18,7 +18,7 @@ from paceline.torch._evaluator import Evaluator
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
 FORK = multiprocessing.get_context("fork")
-LIMIT = 30  # seconds in which everything here must end
+LIMIT = 600  # seconds in which everything here must end
 
 
 def work(role, say, method="async", make=net, pause=0.0, **options):

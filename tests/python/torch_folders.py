@@ -157,7 +157,7 @@ class Folders(unittest.TestCase):
             "opt.close(); assert opt.summary()['run']['updates'] == 2"
         )
         closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", script, self.socket]
-        subprocess.run(closed, cwd=self.place.name, check=True, timeout=60)
+        subprocess.run(closed, cwd=self.place.name, check=True, timeout=600)
         with open(os.path.join(self.place.name, "log")) as f:
             self.assertNotIn("paceline", f.read())
 

@@ -62,7 +62,7 @@ class Network(unittest.TestCase):
                     stderr=subprocess.PIPE,
                 )
             )
-        out = [p.communicate(timeout=300) for p in processes]
+        out = [p.communicate(timeout=600) for p in processes]
         for p, (_, err) in zip(processes, out):
             self.assertEqual(p.returncode, 0, err.decode())
         return out[0][0].decode()

@@ -20,7 +20,7 @@ from paceline import _roles
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
 SGD = torch.optim.SGD
-LIMIT = 60  # seconds in which everything here must end
+LIMIT = 600  # seconds in which everything here must end
 
 
 def train(opt, model, rank, steps=None, scale=1.0):

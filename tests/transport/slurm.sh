@@ -85,7 +85,7 @@ until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ]; do
 done
 sinfo -h -o %t 2>/dev/null | grep -q idle ||
     skip "Slurm does not start here: $(tail -1 out.ctld) $(tail -1 out.slurmd)"
-timeout 30 srun -n 1 true 2>err || skip "Slurm runs nothing here: $(tail -1 err)"
+timeout 120 srun -n 1 true 2>err || skip "Slurm runs nothing here: $(tail -1 err)"
 srun --mpi=list 2>&1 | grep -qw $plugin || skip "this Slurm has no $plugin plugin"
 
 n_failed=0
@@ -121,7 +121,7 @@ batch 4 --updates 80 --servers 2
 grep -q '"workers":2,.*"updates":80,' run/out-4 || fail "2 servers: $(tail -5 run/out-4)"
 
 # no step, no ranks: a run on this machine
-timeout 60 sbatch --wait -D "$work/run" -o "$work/run/out-1" --ntasks=2 --overcommit --wrap \
+timeout 600 sbatch --wait -D "$work/run" -o "$work/run/out-1" --ntasks=2 --overcommit --wrap \
     "\"$PACELINE\" train --workers 2 --model quadratic --updates 5 --json" >sbatch.out 2>&1 ||
     fail "a plain run in a job: $(tail -5 run/out-1)"
 grep -q '"workers":2,' run/out-1 || fail "a plain run in a job: $(tail -5 run/out-1)"
