@@ -248,6 +248,7 @@ static int build_size(const struct pl_job *job, struct pl_why *why) {
     if (local->n_vectors) vectors += 2 * p * local->n_vectors(job->local.conf);
     const struct pl_filter_kind *filter = (const struct pl_filter_kind *)job->filter.entry;
     vectors += filter->n_vectors + filter->trusts + filter->n_own * p;
+    vectors += pl_average_vectors(&job->average);
     if (policy->peers) vectors += 4 * p; /* two per task, and those that other models refer to */
     double bytes = 4.0 * (double)job->model->dim * vectors, there = pl_memory();
     if ((double)job->batch * pl_job_steps(job) > UINT32_MAX)
@@ -412,6 +413,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                      job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_control(job, &s->why);
     if (!rc) rc = build_schedule(s, b);
+    if (!rc) rc = pl_average_parse(c->average, &job->average, &s->why);
     if (!rc) rc = build_evict(c, job, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = pl_fit(s, b, host, 1);

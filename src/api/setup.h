@@ -29,6 +29,7 @@ struct pl_setup_conf {
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
     double lr, weight_decay, max_norm;
+    char average[PL_TEXT_MAX];
     char lr_schedule[PL_TEXT_MAX];
     int lr_scale;
     char delay[PL_TEXT_MAX], net[PL_TEXT_MAX], script[PL_TEXT_MAX];

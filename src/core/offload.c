@@ -85,6 +85,7 @@ int pl_store_offload(struct pl_store *s, const struct pl_optim_at *at, const dou
         o.first = m == 0;
         o.last = n <= PL_OFFLOAD_MEMBERS;
         o.n_members = o.last ? n : PL_OFFLOAD_MEMBERS;
+        if (o.last) o.average = pl_average_next(&s->average, s->newest->id + 1, true);
         for (int i = 0; i < o.n_members; i++) {
             const struct store_member *x = &s->member[m + i];
             o.member[i] = (struct pl_offload_member){.vector = x->vector,

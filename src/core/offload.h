@@ -13,7 +13,7 @@
 #ifndef PL_CORE_OFFLOAD_H
 #define PL_CORE_OFFLOAD_H
 
-#include "core/rule.h"
+#include "core/average_at.h"
 
 #define PL_OFFLOAD_MEMBERS                                                                         \
     16                     /* in one struct, so that it fits into the 4 KB of a kernel's argument */
@@ -36,7 +36,8 @@ struct pl_offload {
     const pl_real *velocity;
     pl_real *correct_state[PL_RULE_VECTORS];
     struct pl_optim_at at;
-    struct pl_optim_block block; /* u is not used */
+    struct pl_optim_block block;  /* u is not used */
+    struct pl_average_at average; /* of the last piece */
     unsigned char correct_conf[PL_OFFLOAD_CONF], optim_conf[PL_OFFLOAD_CONF];
     struct pl_offload_member member[PL_OFFLOAD_MEMBERS];
 };
@@ -97,6 +98,7 @@ static inline void pl_offload_element(const struct pl_offload *o, size_t i) {
     for (int s = 0; s < PL_RULE_VECTORS; s++)
         if (b.state[s]) b.state[s] += i;
     PL_STEP(o->optim_conf, &o->at, &b);
+    if (o->average.recent) pl_average_element(&o->average, *b.out, i);
 }
 #endif
 

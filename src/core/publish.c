@@ -22,6 +22,7 @@ static void publish_end(struct pl_store *s) {
     pl_members_count_absent(s);
     pl_rate_commit(&s->conf.rate, &s->progress, &t);
     s->newest->id = s->progress.n_commits;
+    if (!s->conf.offload) pl_average_add(&s->average, s->newest->model, s->newest->id);
     s->newest->lr = pl_store_rate(s);
 }
 

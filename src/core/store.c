@@ -56,6 +56,15 @@ void pl_store_release(struct pl_store *s, const struct pl_version *v) {
     pl_vector_release(s->vectors, v->model_vector);
 }
 
+const pl_real *pl_store_shown(struct pl_store *s) {
+    const pl_real *average = pl_average_shown(&s->average);
+    return average ? average : s->newest->model;
+}
+
+bool pl_store_averages(const struct pl_store *s) {
+    return s->average.conf.kind != PL_AVERAGE_NONE;
+}
+
 uint64_t pl_store_n_medians(const struct pl_store *s) {
     return pl_mixer_n_medians(s->mixer);
 }
@@ -87,6 +96,7 @@ int pl_store_set_model(struct pl_store *s, const pl_real *w) {
     s->newest = next;
     pl_vector_complete(s->vectors, next->model_vector);
     pl_vector_complete(s->vectors, next->lookahead_vector);
+    pl_average_restart(&s->average);
     return PL_OK;
 }
 
@@ -172,6 +182,9 @@ int pl_store_new(const struct pl_store_conf *conf, const pl_real *w0, struct pl_
         ok = (s->direction = store_zeros(s)) && ok;
     if (conf->measures || pl_reduce_remembers(&conf->reduce)) ok = (s->last = store_zeros(s)) && ok;
     if (conf->max_norm > 0) ok = (s->reduced = store_zeros(s)) && ok;
+    s->average = (struct pl_average){.conf = conf->average, .dim = conf->dim};
+    for (int i = 0; i < pl_average_vectors(&conf->average); i++)
+        ok = (s->average.vector[i] = store_zeros(s)) && ok;
     ok = (s->mixer = pl_mixer_new()) && ok;
     s->newest = ok ? pl_store_version(s) : NULL;
     if (!s->newest) {
@@ -189,6 +202,7 @@ static void store_free_vectors(struct pl_store *s) {
         free(s->optim_state[i]);
     }
     for (int i = 0; s->own && i < s->conf.n_workers; i++) free(s->own[i]);
+    for (int i = 0; i < 3; i++) free(s->average.vector[i]);
     free(s->direction);
     free(s->last);
     free(s->reduced);
@@ -266,6 +280,14 @@ static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
                                       s->optim->n_vectors);
 }
 
+/* If an average is saved as the model, the newest version is kept here, for whoever resumes. */
+static int store_archive_average(struct pl_store *s, const struct pl_archive *k) {
+    size_t dim = s->conf.dim, kept = 0;
+    if (pl_store_averages(s) || k->restoring)
+        kept = pl_archive_reals(k, "average.newest", s->newest->model, dim);
+    return kept == 0 || kept == dim ? pl_average_archive(&s->average, k) : PL_EDATA;
+}
+
 /* How often tensors were skipped, if one ever was or had other steps before. */
 static int store_archive_skipped(struct pl_store *s, const struct pl_archive *k) {
     size_t n = (size_t)s->conf.tensors.n;
@@ -297,6 +319,7 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
     if (rc) return rc;
     if (s->direction) pl_archive_reals(k, "direction", s->direction, dim);
     if (s->last) pl_archive_reals(k, "last", s->last, dim);
+    if ((rc = store_archive_average(s, k)) != 0) return rc;
     if (s->looks_ahead) pl_archive_reals(k, "handed", s->newest->lookahead, dim);
     for (int i = 0; s->own && i < s->conf.n_workers; i++)
         if ((rc = store_archive_own(s, k, i)) != 0) return rc;

@@ -14,6 +14,7 @@
 
 #include "core/aggregate.h"
 #include "core/archive.h"
+#include "core/average.h"
 #include "core/control.h"
 #include "core/progress.h"
 #include "core/ranges.h"
@@ -76,6 +77,7 @@ struct pl_store_conf {
     double outer;                        /* factor on deltas and models, */
     bool sum_members;                    /* multiplied by the number of members */
     bool measures;                       /* commits report a struct pl_measure */
+    struct pl_average_conf average;      /* of the versions; see pl_store_shown */
     struct pl_parallel_for parallel_for; /* run == NULL: this thread alone */
     /* With parallel_for.ctx: the jobs of the next run() write v, which is what workers compute on
      * of the next version, tile i in job i. If v is NULL, what was written last is void, and is
@@ -108,6 +110,11 @@ struct pl_version *pl_store_newest(const struct pl_store *s);
 void pl_store_hold(struct pl_store *s, const struct pl_version *v);
 void pl_store_release(struct pl_store *s, const struct pl_version *v); /* NULL is fine */
 
+/* What is evaluated and saved for use [dim]: the average, if there is one, otherwise the newest
+ * version. Valid until the next commit. */
+const pl_real *pl_store_shown(struct pl_store *s);
+bool pl_store_averages(const struct pl_store *s);
+
 /* Whether the values of a result are finite: docs/decisions/finite.md. */
 enum pl_finite {
     PL_FINITE_UNKNOWN,  /* whoever reads it judges what it reads */
@@ -139,8 +146,9 @@ bool pl_store_is_spoiled(const struct pl_store *s, int i);
  * vectors in place, and only the blocks that are not finite contribute nothing. */
 bool pl_store_can_leave_out(const struct pl_store *s);
 
-/* Saves or restores everything except the model, which is given to pl_store_new. Restore before any
- * version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */
+/* Saves or restores everything except the model, which is given to pl_store_new. If there is an
+ * average, that is what callers save as the model, and the newest version is restored from here.
+ * Restore before any version is held. 0, PL_ENOMEM, or PL_EDATA if the values are impossible. */
 int pl_store_archive(struct pl_store *s, const struct pl_archive *k);
 
 /* Replaces the base learning rate, from the next version on. */

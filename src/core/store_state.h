@@ -59,6 +59,7 @@ struct pl_store {
     double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
     size_t room_sums;
 
+    struct pl_average average;
     double lr_max;
     uint64_t n_corrected;
     struct pl_progress progress;

@@ -40,6 +40,7 @@ static int central_first(struct pl_engine *e, const float *w0, size_t dim, struc
     conf.offload = e->conf.host.offload;
     int rc = pl_store_new(&conf, w0, &e->store, why);
     if (rc) return rc;
+    e->models.needs_room = pl_store_averages(e->store);
     e->workers_check = !central_can_leave_out(e) || central_is_remembered(e->job);
     e->judges_on_arrival = pl_filter_any(&e->job->filter) || pl_store_reads_twice(e->store);
     e->frees_base_early = central_frees_base_early(e);
@@ -141,7 +142,10 @@ static const struct pl_progress *central_progress(const struct pl_engine *e) {
 
 static int central_model(struct pl_engine *e, float *room, struct pl_model_now *out) {
     const struct pl_version *v = pl_store_newest(e->store);
-    (void)room;
+    if (pl_store_averages(e->store)) {
+        memcpy(room, pl_store_shown(e->store), e->job->model->dim * sizeof *room);
+        return PL_OK;
+    }
     pl_store_hold(e->store, v);
     out->held = v;
     out->w = v->model;

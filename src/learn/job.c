@@ -20,6 +20,7 @@ struct pl_store_conf pl_job_store(const struct pl_job *job) {
         .tensors = local->sends == PL_SENDS_GRADIENT ? job->tensors : (struct pl_model_tensors){0},
         .weight_decay = local->applies_weight_decay ? 0 : job->weight_decay,
         .max_norm = job->max_norm,
+        .average = job->average,
         .sends = local->sends,
         .outer = local->outer ? local->outer(job->local.conf, job->n_workers) : 1,
         .sum_members = local->sum_members,

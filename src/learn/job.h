@@ -25,6 +25,7 @@ struct pl_job {
     struct pl_sizes groups; /* number of members in a group */
     struct pl_rate rate;
     double weight_decay, max_norm;
+    struct pl_average_conf average;
     struct pl_model_tensors tensors; /* that results of clients may lack; borrowed */
     struct pl_ranges ranges; /* of the model, checked against its length; n == 0: none; borrowed */
     struct pl_choice attack; /* entry NULL: no worker is hostile */

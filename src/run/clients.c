@@ -18,6 +18,11 @@
 #define CLIENTS_NAME 32
 #define CLIENTS_UNKNOWN 3 /* requests that are not known, and reported */
 
+/* Whether what an evaluator is shown is not a version, but a mean that is copied for it. */
+static bool clients_copies(const struct pl_job *job) {
+    return pl_job_peers(job) || job->average.kind != PL_AVERAGE_NONE;
+}
+
 int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     const struct pl_server_conf *c = s->conf;
     struct pl_clients *g = &s->clients;
@@ -33,7 +38,7 @@ int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     port->admit_ctx = &g->about;
     port->n_evaluators = g->about.needs_evaluator ? 1 : 0;
     port->half = c->half ? PL_HALF_RESULT | PL_HALF_MODEL : 0;
-    if (g->about.needs_evaluator && pl_job_peers(s->job)) port->n_versions++; /* for the mean */
+    if (g->about.needs_evaluator && clients_copies(s->job)) port->n_versions++;
     return PL_OK;
 }
 
@@ -64,7 +69,7 @@ static void clients_release(struct server *s) {
 /* Shows the model as it is now to the evaluator that asked. */
 static void clients_show(struct server *s) {
     struct pl_clients *g = &s->clients;
-    if (pl_job_peers(s->job) && !g->room && !(g->room = s->ops->vector(s->port, -1))) return;
+    if (clients_copies(s->job) && !g->room && !(g->room = s->ops->vector(s->port, -1))) return;
     g->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
     if (pl_server_model(s, g->room, &g->held)) {
         g->held = (struct pl_model_now){.w = NULL};

@@ -75,7 +75,7 @@ static inline int pl_server_model(void *server, float *room, struct pl_model_now
     struct server *s = server;
     if (!s->several) return pl_engine_model(s->engine, room, out);
     *out = (struct pl_model_now){.w = room, .consensus = NAN};
-    int rc = pl_shards_model(&s->shards, pl_engine_newest(s->engine), room);
+    int rc = pl_shards_model(&s->shards, pl_store_shown(pl_engine_store(s->engine)), room);
     if (rc) s->shards.failed = true;
     return rc;
 }

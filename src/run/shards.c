@@ -58,9 +58,9 @@ void pl_shards_end(const struct pl_shards *s) {
     shards_log(s, SHARDS_END);
 }
 
-int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, float *out) {
+int pl_shards_model(const struct pl_shards *s, const float *slice, float *out) {
     shards_log(s, SHARDS_MODEL);
-    return s->failed ? PL_ERUN : s->group->gather(s->port, newest->model, out);
+    return s->failed ? PL_ERUN : s->group->gather(s->port, slice, out);
 }
 
 /* --- archives -------------------------------------------------------------------------------- */
@@ -134,7 +134,8 @@ static int shards_follower_do(struct shards_follower *f, const struct pl_log_ent
     switch (e->kind) {
     case SHARDS_EVENT: return shards_follower_event(f, e);
     case SHARDS_MODEL:
-        return f->shards.group->gather(f->shards.port, pl_engine_newest(f->engine)->model, NULL);
+        return f->shards.group->gather(f->shards.port, pl_store_shown(pl_engine_store(f->engine)),
+                                       NULL);
     case SHARDS_SAVE:
     case SHARDS_RESTORE:
         f->shards.archive = (struct pl_archive){.restoring = e->kind == SHARDS_RESTORE};

@@ -36,7 +36,7 @@ void pl_shards_event(void *ctx, const struct pl_control *c, const struct pl_even
 void pl_shards_end(const struct pl_shards *s);
 
 /* Gathers the newest version's model into out [dim of the job]. 0 or PL_ERUN. */
-int pl_shards_model(const struct pl_shards *s, const struct pl_version *newest, float *out);
+int pl_shards_model(const struct pl_shards *s, const float *slice, float *out);
 
 /* Saves or restores the engines of all servers, with `k` at rank 0. */
 int pl_shards_archive(struct pl_shards *s, struct pl_engine *e, const struct pl_archive *k);

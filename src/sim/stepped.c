@@ -178,13 +178,19 @@ static void stepped_ask_gradient(struct pl_stepped *x, struct pl_loop_step *step
     step->row = x->row;
 }
 
+/* What is evaluated. It is the caller's memory. */
+static float *stepped_shown(const struct pl_stepped *x) {
+    return (float *)pl_store_shown(pl_engine_store(x->sim.engine));
+}
+
 /* Asks for what is missing. */
 static void stepped_ask(struct pl_stepped *x, struct pl_loop_step *step) {
     const struct pl_version *now = pl_engine_newest(x->sim.engine);
     if (x->waits == STEPPED_GRADIENT)
         stepped_ask_gradient(x, step);
     else
-        *step = (struct pl_loop_step){.what = PL_LOOP_SCORE, .version = now->id, .w = now->model};
+        *step =
+            (struct pl_loop_step){.what = PL_LOOP_SCORE, .version = now->id, .w = stepped_shown(x)};
     x->asked = true;
 }
 
@@ -234,8 +240,7 @@ int pl_stepped_next(struct pl_stepped *x, struct pl_loop_step *step) {
         }
         x->done = x->n_commits = 0;
         if (x->phase == STEPPED_ENDED) {
-            *step = (struct pl_loop_step){.what = PL_LOOP_END,
-                                          .w = pl_engine_newest(x->sim.engine)->model};
+            *step = (struct pl_loop_step){.what = PL_LOOP_END, .w = stepped_shown(x)};
             break;
         }
         if (x->waits != STEPPED_NOTHING && !x->answered) {

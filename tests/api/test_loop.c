@@ -23,7 +23,7 @@ double pl_vec_distance2(const pl_real *a, const pl_real *b, size_t n);
 #define ROWS 50
 #define OPTIONS                                                                                    \
     "policy=kasync:k=2 workers=5 optim=momentum correct=gap updates=60 batch=4 lr=0.05 "           \
-    "weight-decay=0.01 net=latency=0.1 eval-samples=20 seed=3"
+    "average=tail weight-decay=0.01 net=latency=0.1 eval-samples=20 seed=3"
 
 static pl_setup *loop_setup(const char *options, const char *events) {
     pl_setup *s = setup_of("%s", options);

@@ -185,6 +185,7 @@ static void test_every_method_on_three_servers(void **state) {
     check_replay(
         "policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum servers=2 workers=5");
     check_replay("model=mlp:hidden=300 updates=100 method=gap-aware servers=3 workers=4");
+    check_replay("model=mlp:hidden=300 updates=100 method=async average=tail servers=3 workers=4");
     check_replay("model=mlp:hidden=300 updates=30 optim=adam weight-decay=0.01 correct=dc method="
                  "async servers=6 workers=1 eval-every=0.01");
 }
@@ -309,7 +310,8 @@ static void test_resume_on_six_servers(void **state) {
                                            "method=dana-ga",
                                            "correct=dc",
                                            "lr-schedule=step:at=20,unit=updates",
-                                           "weight-decay=0.01"};
+                                           "weight-decay=0.01",
+                                           "average=tail"};
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         char name[32];
         snprintf(name, sizeof name, "cut-%zu", i);

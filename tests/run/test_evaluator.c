@@ -35,13 +35,14 @@ static void *evaluate_thread(void *arg) {
     return NULL;
 }
 
-TEST(test_evaluator) {
+static void check_evaluator(const char *average) {
     char options[400], log[200];
     snprintf(log, sizeof log, "%s", folder_path("log.jsonl"));
+    unlink(log);
     snprintf(options, sizeof options,
              "model=external:dim=5 workers=1 method=async time=20 lr=0.002 "
-             "target-accuracy=0.9 eval-every=0.01 log=%s",
-             log);
+             "target-accuracy=0.9 eval-every=0.01 average=%s log=%s",
+             average, log);
     struct server s = serve(options);
     pthread_t evaluator;
     assert_int_equal(pthread_create(&evaluator, NULL, evaluate_thread, &s), 0);
@@ -63,6 +64,11 @@ TEST(test_evaluator) {
         found |= strstr(line, "\"first.weight\":") && !strstr(line, "\"test_loss\":null");
     assert_true(found);
     fclose(f);
+}
+
+TEST(test_evaluator) {
+    check_evaluator("none");
+    check_evaluator("tail"); /* it is shown a copy */
 }
 
 /* An evaluator that dies in the middle costs nothing but its numbers; one that has stopped asking

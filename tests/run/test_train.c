@@ -257,7 +257,9 @@ TEST(test_resume_is_exact) {
                                            "lr-schedule=step:at=20,unit=updates",
                                            "local=steps:u=2",
                                            "weight-decay=0.01",
-                                           "sampling=epoch"};
+                                           "sampling=epoch",
+                                           "average=tail",
+                                           "average=ema:0.9 optim=nesterov"};
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         char name[32];
         const char *method = strstr(variants[i], "method=") ? "" : "method=async";

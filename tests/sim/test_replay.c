@@ -89,6 +89,12 @@ TEST(every_method_replays) {
     }
 }
 
+TEST(averages_replay) {
+    static const char *const averages[] = {"tail", "tail:0.5", "ema:0.9"};
+    for (size_t i = 0; i < sizeof averages / sizeof *averages; i++)
+        check_replays(averages[i], change(small, "average", averages[i], NULL));
+}
+
 /* However a run came to its end, its replay ends there too. */
 TEST(every_end_replays) {
     check_replays("time", change(small, "method", "async", "updates", "0", "time", "12.3456789012",
