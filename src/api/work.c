@@ -53,9 +53,7 @@ static int work_once(struct pl_setup *s, struct work *w, bool *left) {
 static int work_run(struct pl_setup *s, const struct pl_built *built,
                     struct pl_client_link_conf *conf) {
     bool left = false, again = true;
-    struct pl_past past = {.run = ""};
     int rc = PL_OK;
-    conf->past = &past;
     while (!rc && !left && again) {
         struct work w = {.job = &built->job};
         struct pl_welcome welcome;
@@ -72,7 +70,7 @@ static int work_run(struct pl_setup *s, const struct pl_built *built,
         if (rc || left || !lost) break;
         if (again)
             pl_log_note(&s->log, "joining again after update %llu: %s",
-                        (unsigned long long)past.seen, sentence);
+                        (unsigned long long)conf->past->seen, sentence);
         else
             rc = pl_fail(&s->why, PL_ERUN, "the server at %s is gone: %s", conf->path, sentence);
     }
@@ -108,7 +106,9 @@ int pl_work(pl_setup *s, const char *server, const char *keys) {
     bool whole = strncmp(server, "http://", 7) == 0 || strncmp(server, "https://", 8) == 0;
     bool secure = keys && keys[0];
     snprintf(url, sizeof url, "%s%s", whole ? "" : secure ? "https://" : "http://", server);
-    struct pl_client_link_conf conf = {.path = url, .keys = keys, .wait_ns = WORK_WAIT_NS};
+    struct pl_past past = {.run = ""};
+    struct pl_client_link_conf conf = {
+        .path = url, .keys = keys, .past = &past, .wait_ns = WORK_WAIT_NS};
     struct pl_built built;
     int rc = work_setup(s, &conf);
     if (!rc) rc = pl_build(s, PL_HOST_REAL, &built);
