@@ -22,6 +22,7 @@ int cli_serve(int argc, char **argv);
 int cli_work(int argc, char **argv);
 int cli_keys(int argc, char **argv);
 int cli_report_page(int argc, char **argv);
+int cli_reproduce(int argc, char **argv);
 
 /* The commands, in the order of the help; ends with a NULL name. */
 struct cli_command {

@@ -22,6 +22,7 @@ const struct cli_command cli_commands[] = {
     {"eval", "print the loss and accuracy of a checkpoint", cli_eval},
     {"predict", "predict new rows by a checkpoint, as CSV", cli_predict},
     {"plan", "predict time per update and error for every K from your delays", cli_plan},
+    {"reproduce", "run the claims of papers and say which of them are shown", cli_reproduce},
     {"list", "explain a method or part, or list them all", cli_list},
     {NULL, NULL, NULL},
 };

@@ -21,12 +21,16 @@ static const char *const race_demo[][2] = {{"data", "fashion"},
 
 /* --- entrants ---------------------------------------------------------------------------- */
 
+static bool race_has(const struct race *r, const char *name) {
+    for (int i = 0; i < r->n; i++)
+        if (strcmp(r->entrant[i].name, name) == 0) return true;
+    return false;
+}
+
 int cli_race_add(struct race *r, const char *name) {
     if (r->n == RACE_ENTRANTS)
         return cli_fail(CLI_USAGE, "more than %d methods cannot race at once", RACE_ENTRANTS);
-    for (int i = 0; i < r->n; i++)
-        if (strcmp(r->entrant[i].name, name) == 0)
-            return cli_fail(CLI_USAGE, "'%.60s' is in the race already", name);
+    if (race_has(r, name)) return cli_fail(CLI_USAGE, "'%.60s' is in the race already", name);
     struct race_entrant *e = &r->entrant[r->n];
     e->name = strdup(name);
     if (!e->name) return cli_fail(CLI_FAILED, "out of memory");
@@ -179,6 +183,13 @@ static int race_go(struct race *r, struct race_task task, pl_setup *one, char **
     return status;
 }
 
+/* Whether there is a model to evaluate; timing can be simulated alone. */
+static bool race_scores(pl_setup *setup) {
+    char model[RACE_PATH] = "";
+    pl_setup_get(setup, "model", model, sizeof model);
+    return strcmp(model, "none") != 0;
+}
+
 static int race_one(struct race *r, struct race_task task, char **line) {
     int i = task.entrant, seed = task.seed;
     pl_setup *one = NULL;
@@ -189,10 +200,11 @@ static int race_one(struct race *r, struct race_task task, char **line) {
         status = cli_fail(CLI_USAGE, "--%s", pl_setup_why(one));
     cli_race_curve(r, i, seed, text, sizeof text);
     unlink(text); /* of a run that was interrupted */
-    if (status == CLI_OK) pl_setup_set(one, "log", text);
+    if (status == CLI_OK && race_scores(one)) pl_setup_set(one, "log", text);
     snprintf(text, sizeof text, "%.400s/history-%02d.json", r->out, i + 1);
     if (seed == 0) unlink(text);
-    if (status == CLI_OK && seed == 0) pl_setup_set(one, "history", text); /* for the report */
+    if (status == CLI_OK && seed == 0 && race_scores(one))
+        pl_setup_set(one, "history", text); /* for the report */
     if (status == CLI_OK) status = race_go(r, task, one, line);
     pl_setup_free(one);
     return status;
@@ -226,7 +238,7 @@ static int race_begin(struct race *r) {
     if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
     r->described = strdup(json);
     if (!r->described) return cli_fail(CLI_FAILED, "out of memory");
-    if (!r->quiet) {
+    if (!r->quiet && !r->part) {
         fprintf(stderr, "%s  entrants ", header);
         for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
         fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
@@ -235,6 +247,13 @@ static int race_begin(struct race *r) {
             fprintf(stderr, "  at once   %d run%s\n", r->jobs, r->jobs > 1 ? "s" : "");
     }
     cli_race_describe(r, NULL);
+    return CLI_OK;
+}
+
+static int race_show(const struct race *r) {
+    if (r->json) return cli_race_print_json(r);
+    cli_race_board(r);
+    if (r->real) cli_race_prediction(r);
     return CLI_OK;
 }
 
@@ -272,15 +291,11 @@ static int race_run(struct race *r, const char *out, bool resumed) {
         if (!resumed) cli_race_forget(r);
         return status;
     }
-    if (r->json) {
-        status = cli_race_print_json(r);
-    } else {
-        cli_race_board(r);
-        if (r->real) cli_race_prediction(r);
-    }
+    if (!r->part) status = race_show(r);
+    if (cli_interrupted() && r->part) return CLI_FAILED;
     if (cli_interrupted())
         return cli_fail(CLI_FAILED, "interrupted; 'paceline race --resume %s' goes on", r->out);
-    if (status == CLI_OK) status = race_end(r);
+    if (status == CLI_OK && !r->part) status = race_end(r);
     if (status != CLI_OK || failed == CLI_OK) return status;
     return cli_fail(failed,
                     "%d of %d runs have no result; 'paceline race --resume %s' repeats them",
@@ -307,10 +322,8 @@ static const char *race_peek(int argc, char **argv, const char *name) {
 /* Whether learning rates are tuned. `tune` is the value of --tune; NULL: not given. A race that
  * goes on does as it did. */
 static int race_tunes(struct race *r, const char *tune, const char *rates, bool resumed) {
-    char model[RACE_PATH] = "";
     bool one = cli_number(r->setup, "lr") > 0;
-    pl_setup_get(r->setup, "model", model, sizeof model);
-    bool can = strcmp(model, "none") != 0 && (!r->real || race_predicts(r->setup));
+    bool can = race_scores(r->setup) && (!r->real || race_predicts(r->setup));
     if (tune && strcmp(tune, "yes") != 0 && strcmp(tune, "no") != 0)
         return cli_fail(CLI_USAGE, "--tune '%.40s': use yes or no", tune);
     bool wanted = tune && strcmp(tune, "yes") == 0;
@@ -358,8 +371,13 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
     if (r->real && pl_rank() >= 0)
         return cli_fail(CLI_USAGE, "race --real runs on one machine; do not start it by mpirun");
     int n = args->n_words || resumed ? args->n_words : (int)(sizeof race_default / sizeof(char *));
-    for (int i = 0; status == CLI_OK && i < n; i++)
-        status = cli_race_add(r, args->n_words ? args->word[i] : race_default[i]);
+    for (int i = 0; status == CLI_OK && i < n; i++) {
+        const char *name = args->n_words ? args->word[i] : race_default[i];
+        if (!r->part || !race_has(r, name)) status = cli_race_add(r, name);
+    }
+    if (status == CLI_OK && r->part && r->n != n)
+        status = cli_fail(CLI_FAILED, "'%s' has the results of another race; use another folder",
+                          r->out);
     return status == CLI_OK && rates ? cli_race_rates(r, rates) : status;
 }
 
@@ -374,10 +392,12 @@ static const char race_notes[] =
     "  paceline race --resume race ringmaster            add a method to a finished race\n"
     "  paceline race sync abs --real --workers 4 --delay exp:mean=0.02 --time 5\n";
 
-static int race_command(struct race *r, int argc, char **argv) {
+/* `folder` is that of a part; NULL: the arguments name it. */
+static int race_command(struct race *r, const char *folder, int argc, char **argv) {
     bool demo = race_peek(argc, argv, "--demo") != NULL;
     const char *seeds = NULL, *out = NULL, *rates = NULL, *tune = NULL, *jobs = NULL,
                *resume = race_peek(argc, argv, "--resume");
+    if (folder) *(cli_race_is_in(folder) ? &resume : &out) = folder;
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"real", NULL, "race with real workers on this machine; the simulator predicts first",
@@ -425,12 +445,20 @@ static int race_command(struct race *r, int argc, char **argv) {
     return status == CLI_OK ? race_run(r, out, resume != NULL) : status;
 }
 
-int cli_race(int argc, char **argv) {
-    struct race r = {.n_seeds = 1, .name_width = 17};
+static int race_new(bool part, const char *folder, int argc, char **argv) {
+    struct race r = {.n_seeds = 1, .name_width = 17, .part = part};
     r.entrant = calloc(RACE_ENTRANTS, sizeof *r.entrant);
     if (!r.entrant || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = race_command(&r, argc, argv);
+    int status = race_command(&r, folder, argc, argv);
     free(r.described);
     cli_race_free(&r);
     return status;
+}
+
+int cli_race(int argc, char **argv) {
+    return race_new(false, NULL, argc, argv);
+}
+
+int cli_race_part(const char *folder, int argc, char **argv) {
+    return race_new(true, folder, argc, argv);
 }

@@ -48,11 +48,17 @@ struct race {
     FILE *results;
     bool real, rates, target, tune, json, quiet;
     bool serves;               /* a dashboard that shows the runs */
+    bool part;                 /* of a larger command, which says what came out */
     int jobs;                  /* runs at once, at most */
     int name_width;            /* of the longest entrant */
     int entrant_now, seed_now; /* the run that is under way */
     char *described;           /* the setup that all share, as JSON */
 };
+
+/* Runs a race that is part of a larger command, in a folder: begins it there, or goes on with what
+ * is there. argv is that of `paceline race`, without a folder. Prints no results; an exit status.
+ */
+int cli_race_part(const char *folder, int argc, char **argv);
 
 /* Adds an entrant whose results are unknown. CLI_USAGE if there are too many or it is there. */
 int cli_race_add(struct race *r, const char *name);
@@ -91,6 +97,9 @@ int cli_race_jobs(struct race *r, race_work work);
 
 /* Creates the folder: the given one, or the first free of race, race-2, … */
 int cli_race_create(struct race *r, const char *named);
+
+/* Whether there is a race in the folder. */
+bool cli_race_is_in(const char *folder);
 
 /* Removes the folder if the race failed before its first result. */
 void cli_race_forget(const struct race *r);

@@ -21,6 +21,7 @@ void cli_race_curve(const struct race *r, int i, int seed, char *path, size_t ma
 int cli_race_create(struct race *r, const char *named) {
     snprintf(r->out, sizeof r->out, "%.400s", named ? named : "race");
     for (int i = 2; mkdir(r->out, 0777) != 0; i++) {
+        if (errno == EEXIST && r->part) return CLI_OK;
         if (errno != EEXIST || named)
             return cli_fail(CLI_FAILED, "results folder '%.300s' %s%s", r->out,
                             errno == EEXIST ? "already exists and will not be overwritten; "
@@ -31,6 +32,12 @@ int cli_race_create(struct race *r, const char *named) {
         snprintf(r->out, sizeof r->out, "race-%d", i);
     }
     return CLI_OK;
+}
+
+bool cli_race_is_in(const char *folder) {
+    char path[RACE_PATH + 32];
+    snprintf(path, sizeof path, "%.480s/race.json", folder);
+    return access(path, F_OK) == 0;
 }
 
 int cli_race_open(struct race *r) {

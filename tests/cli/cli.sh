@@ -132,7 +132,7 @@ grep -q '^optim: ' out || fail "list method optim"
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat
 commands="train, simulate, serve, work, keys, launch, race, replay, report, eval, predict, plan"
-refused 2 "the commands are $commands, list" frobnicate
+refused 2 "the commands are $commands, reproduce, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "but the machine has" simulate --method sync --workers 1000000 --data digits --updates 1

@@ -1,0 +1,202 @@
+/* paceline reproduce: runs the settings of claims, which are races, and says what their results
+ * show. A setting that several claims use is run once; its folder is OUT/FORM/SETTING, and what is
+ * there is not run again. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "reproduce.h"
+
+#define REPRODUCE_WORDS 256 /* of the command of a race */
+
+static void reproduce_folder(const struct reproduce *p, const struct claim_setting *s, char *path,
+                             size_t max) {
+    snprintf(path, max, "%.300s/%s/%.100s", p->out, cli_claim_forms[p->form], s->name);
+}
+
+/* --- the list ---------------------------------------------------------------------------- */
+
+static int reproduce_list(const struct reproduce *p) {
+    for (int i = 0; i < p->claims.n_claims; i++) {
+        const struct claim *c = &p->claims.claim[i];
+        printf("%s\n    ", c->name);
+        cli_wrap(4, 4, c->says);
+        fputs("    ", stdout);
+        cli_wrap(4, 4, c->paper);
+    }
+    printf("\n%d claims. Run one with 'paceline reproduce NAME', or all with 'paceline reproduce "
+           "--quick'.\n",
+           p->claims.n_claims);
+    return CLI_OK;
+}
+
+/* --- settings ---------------------------------------------------------------------------- */
+
+/* Splits text at spaces into further words; returns how many there are then. */
+static int reproduce_split(char *text, char **word, int n) {
+    for (char *one; n < REPRODUCE_WORDS - 1 && (one = strsep(&text, " "));)
+        if (*one) word[n++] = one;
+    return n;
+}
+
+/* Runs what has no result yet. */
+static int reproduce_run(const struct reproduce *p, const struct claim_setting *s) {
+    char folder[REPRODUCE_PATH], text[4096], *word[REPRODUCE_WORDS];
+    reproduce_folder(p, s, folder, sizeof folder);
+    snprintf(text, sizeof text, "%s %s%s%s%s", s->race, s->form[p->form], p->jobs ? " --jobs " : "",
+             p->jobs ? p->jobs : "", p->quiet ? " --quiet" : "");
+    int n = reproduce_split(text, word, 0);
+    word[n] = NULL;
+    if (strcmp(word[0], "race") != 0)
+        return cli_fail(CLI_FAILED, "setting %s is not a race: '%.100s'", s->name, s->race);
+    if (!p->quiet)
+        fprintf(stderr, "setting %s: paceline %s %s\n", s->name, s->race, s->form[p->form]);
+    int status = cli_race_part(folder, n, word);
+    return status == CLI_USAGE
+               ? cli_fail(CLI_FAILED, "setting %s: remove '%s' to run it anew", s->name, folder)
+               : status;
+}
+
+/* The results of a setting; NULL if they cannot be read. */
+static json_t *reproduce_results(const struct reproduce *p, const struct claim_setting *s) {
+    char path[REPRODUCE_PATH + 32], folder[REPRODUCE_PATH], *line = NULL;
+    size_t room = 0;
+    json_t *all = json_array();
+    reproduce_folder(p, s, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/results.jsonl", folder);
+    FILE *f = fopen(path, "r");
+    while (f && getline(&line, &room, f) > 0) {
+        json_t *one = json_loads(line, 0, NULL);
+        if (json_is_string(json_object_get(one, "entrant"))) json_array_append(all, one);
+        json_decref(one);
+    }
+    free(line);
+    if (f) fclose(f);
+    if (json_array_size(all) > 0) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* Whether a claim that is wanted uses the setting. */
+static bool reproduce_needs(const struct reproduce *p, const struct claim_setting *s) {
+    for (int i = 0; i < p->claims.n_claims; i++)
+        if (p->wanted[i] && cli_claim_uses(&p->claims, &p->claims.claim[i], s)) return true;
+    return false;
+}
+
+/* Makes OUT and OUT/FORM. */
+static int reproduce_folders(const struct reproduce *p) {
+    char path[REPRODUCE_PATH];
+    if (strlen(p->out) > 300) return cli_fail(CLI_USAGE, "--out %.40s… is too long", p->out);
+    snprintf(path, sizeof path, "%s/%s", p->out, cli_claim_forms[p->form]);
+    if ((mkdir(p->out, 0777) == 0 || errno == EEXIST) &&
+        (mkdir(path, 0777) == 0 || errno == EEXIST))
+        return CLI_OK;
+    return cli_fail(CLI_FAILED, "'%s' cannot be created: %s", path, strerror(errno));
+}
+
+static int reproduce_settings(struct reproduce *p) {
+    int status = reproduce_folders(p), failed = CLI_OK;
+    for (int i = 0; status == CLI_OK && i < p->claims.n_settings; i++) {
+        const struct claim_setting *s = &p->claims.setting[i];
+        int rc = reproduce_needs(p, s) ? reproduce_run(p, s) : CLI_OK;
+        if (cli_interrupted()) return cli_fail(CLI_FAILED, "interrupted; the same command goes on");
+        if (rc != CLI_OK) failed = rc;
+        if (rc == CLI_OK) p->results[i] = reproduce_results(p, s);
+    }
+    return status == CLI_OK ? failed : status;
+}
+
+/* --- the command ------------------------------------------------------------------------- */
+
+/* Says what came out; the exit status. */
+static int reproduce_conclude(const struct reproduce *p) {
+    int n_failed = 0, status = cli_reproduce_write(p);
+    for (int i = 0; i < p->claims.n_claims; i++)
+        n_failed += p->wanted[i] && cli_claim_fails(p, &p->claims.claim[i]);
+    if (p->json) {
+        json_t *all = cli_reproduce_outcomes(p);
+        if (!all || json_dumpf(all, stdout, JSON_COMPACT) != 0) status = CLI_FAILED;
+        putchar('\n');
+        json_decref(all);
+    } else {
+        cli_reproduce_table(p);
+        printf("\npage: %s/%s.html   curves: paceline report %s/%s/SETTING\n", p->out,
+               cli_claim_forms[p->form], p->out, cli_claim_forms[p->form]);
+    }
+    if (status == CLI_OK && p->check && n_failed > 0)
+        return cli_fail(CLI_FAILED, "%d claim%s expected to be shown %s not", n_failed,
+                        n_failed == 1 ? " that is" : "s that are", n_failed == 1 ? "is" : "are");
+    return status;
+}
+
+static int reproduce_choose(struct reproduce *p, const struct cli_args *args) {
+    for (int i = 0; i < args->n_words; i++) {
+        const struct claim *c = cli_claims_find(&p->claims, args->word[i]);
+        if (!c)
+            return cli_fail(CLI_USAGE, "there is no claim '%.60s'; 'paceline reproduce' lists them",
+                            args->word[i]);
+        p->wanted[c - p->claims.claim] = true;
+    }
+    for (int i = 0; args->n_words == 0 && i < p->claims.n_claims; i++) p->wanted[i] = true;
+    return CLI_OK;
+}
+
+static const char reproduce_notes[] =
+    "Without a name and without --quick, --full or --check, the claims are listed. Each is data:\n"
+    "races, and what must hold in their results. A claim is shown if the 95 % intervals of\n"
+    "its numbers lie in the ranges that it requires. Results are kept, so a command that was\n"
+    "interrupted goes on where it was, and a run that failed is run again. Examples:\n\n"
+    "  paceline reproduce\n"
+    "  paceline reproduce ksync-time --full\n"
+    "  paceline reproduce --quick --check\n";
+
+static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setup *setup) {
+    bool quick = false, full = false;
+    const struct cli_flag flags[] = {
+        {"quick", NULL, "the quick form, minutes on two cores (this is the default)", &quick, NULL},
+        {"full", NULL, "the full form: more seeds and longer runs, hours on two cores", &full,
+         NULL},
+        {"check", NULL, "exit with status 1 if a claim is not shown that is expected to be",
+         &p->check, NULL},
+        {"jobs", "N", "simulate N runs at once; results do not depend on it (one per core)", NULL,
+         &p->jobs},
+        {"out", "DIR", "folder of results and pages; -o for short (reproduce)", NULL, &p->out},
+        {"claims", "FILE", "read claims from FILE instead (docs/reproduce.md)", NULL, &p->file},
+        {"json", NULL, "print one JSON object and nothing else", &p->json, NULL},
+        {"quiet", NULL, "print no progress, only verdicts and warnings", &p->quiet, NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
+    struct cli_args args = {.command = "reproduce",
+                            .brief = "run the claims of papers and say which of them are shown",
+                            .usage = "reproduce [CLAIM ...] [--quick | --full] [--NAME VALUE ...]",
+                            .flag = flags,
+                            .takes_words = true,
+                            .notes = reproduce_notes};
+    int status = cli_parse(&args, argc, argv, setup);
+    if (status != CLI_OK || args.helped) return status;
+    if (quick && full) return cli_fail(CLI_USAGE, "give one of --quick and --full");
+    p->form = full ? CLAIM_FULL : CLAIM_QUICK;
+    p->quiet = p->quiet || p->json;
+    status = cli_claims_read(&p->claims, p->file);
+    if (status == CLI_OK) status = reproduce_choose(p, &args);
+    if (status != CLI_OK) return status;
+    if (args.n_words == 0 && !quick && !full && !p->check) return reproduce_list(p);
+    int failed = reproduce_settings(p);
+    if (cli_interrupted()) return failed;
+    status = reproduce_conclude(p);
+    return failed != CLI_OK ? failed : status;
+}
+
+int cli_reproduce(int argc, char **argv) {
+    struct reproduce *p = calloc(1, sizeof *p);
+    pl_setup *setup = NULL;
+    if (!p || pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    p->out = "reproduce";
+    int status = reproduce_command(p, argc, argv, setup);
+    for (int i = 0; i < CLAIMS_MOST; i++) json_decref(p->results[i]);
+    cli_claims_free(&p->claims);
+    pl_setup_free(setup);
+    free(p);
+    return status;
+}

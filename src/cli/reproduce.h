@@ -1,0 +1,60 @@
+/* What reproduce.c (the command), reproduce_verdict.c (what results show) and reproduce_page.c
+ * (what is written about it) share. */
+#ifndef PL_CLI_REPRODUCE_H
+#define PL_CLI_REPRODUCE_H
+
+#include <jansson.h>
+
+#include "claims.h"
+#include "cli.h"
+#include "race.h"
+
+#define REPRODUCE_PATH 512
+
+struct reproduce {
+    struct claims claims;
+    enum claim_form form;
+    const char *out;  /* folder of all results */
+    const char *jobs; /* value of --jobs, or NULL */
+    const char *file; /* of the claims; NULL: those of the program */
+    bool check, json, quiet;
+    bool wanted[CLAIMS_MOST];     /* claims */
+    json_t *results[CLAIMS_MOST]; /* of settings, an array of lines; NULL: not all are there */
+};
+
+enum verdict { VERDICT_SHOWN, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };
+
+/* What the results show of a requirement. */
+struct shown {
+    enum verdict verdict; /* OPEN: cannot be told with so many seeds; NONE: results are missing */
+    struct race_mean ours;
+    char run[256], other[256]; /* entrants that were compared */
+};
+
+struct shown cli_shown(const struct reproduce *p, const struct claim_required *q);
+
+/* All requirements together; *seeds is the smallest number of runs. */
+enum verdict cli_claim_verdict(const struct reproduce *p, const struct claim *claim, int *seeds);
+bool cli_claim_fails(const struct reproduce *p,
+                     const struct claim *claim); /* expected, not shown */
+
+/* "shown", "not shown", "cannot be told with 3 seeds" or "no results". */
+void cli_verdict_words(enum verdict verdict, int seeds, char *out, size_t max);
+
+/* The command of a setting, for people. */
+void cli_setting_command(const struct reproduce *p, const struct claim_setting *s, char *out,
+                         size_t max);
+
+/* The numbers of a requirement, as "0.634 ± 0.002". */
+void cli_shown_words(struct race_mean m, char *out, size_t max);
+
+/* Prints the verdicts on the claims that are wanted. */
+void cli_reproduce_table(const struct reproduce *p);
+
+/* What all claims with results show, as JSON; the caller frees it. */
+json_t *cli_reproduce_outcomes(const struct reproduce *p);
+
+/* Writes FORM.json and FORM.html. */
+int cli_reproduce_write(const struct reproduce *p);
+
+#endif
