@@ -27,6 +27,13 @@ void pl_gateway_ring(struct pl_gateway *g) {
     if (write(g->wake, &one, sizeof one) < 0) return; /* it is awake already */
 }
 
+bool pl_gateway_over(struct pl_gateway *g) {
+    pl_lock_enter(g->lock);
+    bool over = g->over;
+    pl_lock_leave(g->lock);
+    return over;
+}
+
 /* A refusal is reported, and not by everybody who knocks. */
 void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what) {
     pl_lock_enter(g->lock);

@@ -40,15 +40,13 @@ static void answer_add(struct MHD_Response *a, const char *name, const char *fmt
     MHD_add_response_header(a, name, text);
 }
 
-/* The seat has ended: the run is over, or the server hung up. */
+/* The seat has ended: the run is over, which it may be without a seat, or the server hung up. */
 enum MHD_Result pl_gateway_answer_gone(struct request *r) {
     struct seat *s = r->seat;
     struct pl_gateway *g = r->gateway;
     char sentence[PL_WORD_MAX] = "the run has ended";
     bool again = false;
-    pl_lock_enter(g->lock);
-    bool over = g->over;
-    pl_lock_leave(g->lock);
+    bool over = pl_gateway_over(g);
     if (!over) over = !pl_client_link_lost(s->link);
     if (!over && !pl_client_link_farewell(s->link, sentence, &again))
         snprintf(sentence, sizeof sentence, "the server is gone");
@@ -56,7 +54,7 @@ enum MHD_Result pl_gateway_answer_gone(struct request *r) {
     if (a) answer_add(a, PL_WIRE_OVER, "%d", over);
     if (a) answer_add(a, PL_WIRE_AGAIN, "%d", again);
     pl_lock_enter(g->lock);
-    pl_gateway_seat_end(s);
+    if (s) pl_gateway_seat_end(s);
     pl_lock_leave(g->lock);
     return answer_with(r, MHD_HTTP_GONE, a);
 }

@@ -85,9 +85,11 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     if (pl_gateway_said(r, MHD_HTTP_HEADER_TRANSFER_ENCODING)) return MHD_HTTP_LENGTH_REQUIRED;
     r->into = r->text;
     r->room = (size_t)bytes;
+    if (r->route == ROUTE_JOIN && pl_gateway_over(r->gateway)) return MHD_HTTP_GONE;
     if (!key) return 0;
     *why = "this seat is not known";
-    if (!pl_gateway_seat_find(r, key, n)) return MHD_HTTP_NOT_FOUND;
+    if (!pl_gateway_seat_find(r, key, n))
+        return pl_gateway_over(r->gateway) ? MHD_HTTP_GONE : MHD_HTTP_NOT_FOUND;
     *why = "another request of this client is being answered";
     bool uses = r->route == ROUTE_NEXT || r->route == ROUTE_NEWEST;
     if (uses && !pl_gateway_seat_take(r->seat, r)) return MHD_HTTP_CONFLICT;
@@ -180,6 +182,7 @@ enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection,
         if (!(r = *context = request_new(cls, connection))) return MHD_NO;
         unsigned status = request_begin(r, method, url, &why);
         r->answered = status != 0;
+        if (status == MHD_HTTP_GONE) return pl_gateway_answer_gone(r);
         return status ? pl_gateway_answer(r, status, why) : MHD_YES;
     }
     /* a server that is being stopped queues no answers, and goes on with the request */

@@ -90,9 +90,10 @@ struct pl_gateway {
     bool over, closed;
 };
 
-/* gateway.c: wakes whoever waits for a change; reports that a client was refused, but not of
- * everybody who knocks. */
+/* gateway.c: wakes whoever waits for a change; whether the run has ended; reports that a client was
+ * refused, but not of everybody who knocks. */
 void pl_gateway_ring(struct pl_gateway *g);
+bool pl_gateway_over(struct pl_gateway *g);
 void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what);
 
 /* gateway_seat.c. remove() takes a seat out of the list if it has ended and nobody knows it; the

@@ -1,86 +1,8 @@
 /* Clients that join over HTTP: to the port they are like those of the same machine, whatever the
- * network does, and strangers disturb nobody. */
+ * network does. */
 #define _GNU_SOURCE
 
-#include <arpa/inet.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "base/rng.h"
-#include "run/gateway.h"
-#include "sys/clock.h"
-#include "sys/thread.h"
-#include "tests/transport/suite_transport.h"
-#include "transport/http_wire.h"
-
-#define MS UINT64_C(1000000)
-#define LONG_NS (20000 * MS)
-
-enum { DIM = 33 };
-
-static const struct pl_log silent;
-
-/* A port with a gateway before it. */
-struct door {
-    struct crew c;
-    struct pl_gateway *gateway;
-    char url[64];
-};
-
-static void door_open(struct door *d, int n_workers, struct pl_port_conf conf) {
-    struct pl_why why = {""};
-    crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
-    struct pl_gateway_conf g = {.address = "127.0.0.1:0",
-                                .path = d->c.path,
-                                .n_clients = 8,
-                                .setup = "model=none\n",
-                                .log = &silent};
-    if (pl_gateway_open(&g, &d->gateway, &why) == PL_EMISSING) {
-        print_message("skipped: %s\n", why.text);
-        skip();
-    }
-    assert_non_null(d->gateway);
-    snprintf(d->url, sizeof d->url, "http://127.0.0.1:%d", pl_gateway_port(d->gateway));
-    for (int i = 0; i < n_workers; i++)
-        for (int k = 0; k < DIM; k++) d->c.version[i][k] = (float)(100 * i + k) / 8;
-}
-
-static void door_close(struct door *d) {
-    pl_gateway_close(d->gateway);
-    crew_close(&d->c);
-}
-
-static struct pl_link *join(struct door *d, struct pl_newcomer client, struct pl_welcome *welcome) {
-    struct pl_client_link_conf conf = {.path = d->url, .client = client, .wait_ns = LONG_NS};
-    struct pl_why why = {""};
-    struct pl_link *l = NULL;
-    if (pl_http.join->connect(&conf, &l, welcome, &why)) fail_msg("%s", why.text);
-    return l;
-}
-
-static struct pl_link *join_worker(struct door *d, int worker) {
-    struct pl_welcome welcome;
-    struct pl_link *l = join(d, (struct pl_newcomer){.dim = DIM}, &welcome);
-    assert_int_equal(welcome.worker, worker);
-    assert_int_equal(welcome.dim, DIM);
-    crew_news(&d->c, PL_NEWS_JOINED, worker);
-    return l;
-}
-
-/* Takes the order of this task. */
-static struct pl_order take(struct door *d, struct pl_link *l, uint64_t task) {
-    struct pl_order o;
-    assert_int_equal(pl_http.join->pull(l, LONG_NS, &o), 0);
-    assert_int_equal(o.task, task);
-    assert_true(crew_noted(&d->c, &o));
-    return o;
-}
-
-static void echo(const struct pl_order *o, struct pl_link *l) {
-    for (int i = 0; i < DIM; i++) o->out[i] = o->input[0].v[i] + (float)o->task;
-    pl_http.link.push(l, &(struct pl_result){.task = o->task, .samples = 7, .loss = 0.1});
-}
+#include "door.h"
 
 TEST(orders_and_results_travel) {
     struct door d;
@@ -322,174 +244,28 @@ TEST(all_hear_of_the_end) {
     door_close(&d);
 }
 
-/* --- strangers -------------------------------------------------------------------------------- */
-
-static int call(const struct door *d) {
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)pl_gateway_port(d->gateway)),
-                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(sock, (struct sockaddr *)&to, sizeof to), 0);
-    return sock;
+static void close_gateway(void *d) {
+    pl_gateway_close(((struct door *)d)->gateway);
 }
 
-/* The status of the answer to a request, which is written as it is. */
-static int ask(const struct door *d, const char *request) {
-    char answer[4096] = "";
-    size_t n = 0;
-    int sock = call(d);
-    assert_true(send(sock, request, strlen(request), MSG_NOSIGNAL) >= 0);
-    for (;;) {
-        struct pollfd p = {.fd = sock, .events = POLLIN};
-        if (poll(&p, 1, 30000) != 1) break;
-        ssize_t got = recv(sock, answer + n, sizeof answer - 1 - n, 0);
-        if (got <= 0) break;
-        n += (size_t)got;
-        answer[n] = '\0';
-        if (strstr(answer, "\r\n\r\n")) break;
-    }
-    close(sock);
-    return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? (int)strtol(answer + 9, NULL, 10) : 0;
-}
-
-#define HOST " HTTP/1.1\r\nHost: a\r\n"
-
-TEST(wrong_requests_are_refused) {
-    static const struct {
-        const char *request;
-        int status;
-    } row[] = {
-        {"GET /healthz" HOST "\r\n", 200},
-        {"GET /v1/setup" HOST "\r\n", 200},
-        {"GET /" HOST "\r\n", 404},
-        {"GET /v1/seats" HOST "\r\n", 404},
-        {"PUT /v1/seats" HOST "Content-Length: 0\r\n\r\n", 404},
-        {"POST /v1/seats/../../next" HOST "Content-Length: 0\r\n\r\n", 404},
-        {"POST /v1/seats/0123456789abcdef0123456789abcdef/next" HOST "Content-Length: 0\r\n\r\n",
-         404},
-        {"GET /v1/seats/0123456789abcdef0123456789abcdef/events" HOST "\r\n", 404},
-        {"POST /v1/seats" HOST "Content-Length: 0\r\n\r\n", 400}, /* no protocol */
-        {"POST /v1/seats" HOST "Paceline-Protocol: 2\r\nContent-Length: 0\r\n\r\n", 400},
-        {"POST /v1/seats" HOST "Paceline-Protocol: 1\r\nPaceline-Dim: -1\r\n"
-         "Content-Length: 0\r\n\r\n",
-         400},
-        {"POST /v1/seats" HOST "Paceline-Protocol: 1\r\nPaceline-Kind: king\r\n"
-         "Content-Length: 0\r\n\r\n",
-         400},
-        {"POST /v1/seats" HOST "Paceline-Protocol: 1\r\nPaceline-Dim: 34\r\n"
-         "Content-Length: 0\r\n\r\n",
-         403}, /* the run has 33 */
-        {"POST /v1/seats" HOST "Paceline-Protocol: 1\r\nContent-Length: 99999999999\r\n\r\n", 413},
-        {"POST /v1/seats" HOST "Paceline-Protocol: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 411},
-    };
+/* One that has no connection at that moment, because it has just joined or lost it, hears of the
+ * end when it comes back. */
+TEST(the_end_waits_for_those_who_come_back) {
     struct door d;
-    door_open(&d, 1, (struct pl_port_conf){0});
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        int status = ask(&d, row[i].request);
-        if (status != row[i].status) fail_msg("%s: %d", row[i].request, status);
-    }
-    crew_silent(&d.c);
-    door_close(&d);
-}
-
-/* Results that are too long, too short, of another task, sent twice, or broken off. */
-TEST(wrong_results_harm_nobody) {
-    struct door d;
-    char request[400], key[PL_WIRE_KEY + 1] = "", answer[2000] = "";
+    struct pl_thread *closes;
+    char request[200], key[2][PL_WIRE_KEY + 1];
     door_open(&d, 2, (struct pl_port_conf){0});
-    struct pl_link *l = join_worker(&d, 0);
-    int sock = call(&d);
-    const char *hello = "POST /v1/seats" HOST "Paceline-Protocol: 1\r\nContent-Length: 0\r\n\r\n";
-    assert_true(send(sock, hello, strlen(hello), 0) > 0);
-    while (!strstr(answer, "\r\n\r\n"))
-        assert_true(recv(sock, answer + strlen(answer), 500, 0) > 0);
-    assert_memory_equal(answer, "HTTP/1.1 201", 12);
-    const char *at = strstr(answer, "Paceline-Seat: ");
-    assert_non_null(at);
-    memcpy(key, at + 15, PL_WIRE_KEY);
-    close(sock);
-    crew_news(&d.c, PL_NEWS_JOINED, 1);
-    crew_tell(&d.c, 1, 1);
-    static const struct {
-        const char *head;
-        int status;
-    } row[] = {
-        {"Content-Length: 0", 200}, /* the order */
-        {"Paceline-Task: 1\r\nContent-Length: 131", 413},
-        {"Paceline-Task: 1\r\nContent-Length: 133", 413},
-        {"Paceline-Task: 1\r\nContent-Length: 99999999999999999999", 413},
-        {"Paceline-Task: 7\r\nContent-Length: 133", 413},
-        {"Paceline-Task: 1", 413},
-        {"Paceline-Task: x\r\nContent-Length: 132", 400},
-        {"Paceline-Task: 1\r\nPaceline-Loss: 1,5\r\nContent-Length: 132", 400},
-        {"Paceline-Task: 1\r\nPaceline-Defect: 9\r\nContent-Length: 0", 400},
-        {"Paceline-Task: 1\r\nPaceline-Absent: 12\r\nContent-Length: 132", 400},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "%s\r\n\r\n", key,
-                 row[i].head);
-        int status = ask(&d, request);
-        if (status != row[i].status) fail_msg("%s: %d", request, status);
-    }
-    /* broken off in the middle */
-    snprintf(request, sizeof request,
-             "POST /v1/seats/%s/next" HOST "Paceline-Task: 1\r\nContent-Length: 132\r\n\r\nabcd",
-             key);
-    sock = call(&d);
-    assert_true(send(sock, request, strlen(request), 0) > 0);
-    close(sock);
-    crew_silent(&d.c);
-    /* the others work, and so does this one, with the result it had */
-    crew_tell(&d.c, 0, 5);
-    struct pl_order o = take(&d, l, 5);
-    echo(&o, l);
-    crew_news(&d.c, PL_NEWS_RESULT, 0);
-    snprintf(request, sizeof request,
-             "POST /v1/seats/%s/next" HOST
-             "Paceline-Task: 1\r\nPaceline-Defect: 3\r\nContent-Length: 0\r\n\r\n",
-             key);
-    sock = call(&d);
-    assert_true(send(sock, request, strlen(request), 0) > 0);
-    struct pl_news n = crew_news(&d.c, PL_NEWS_RESULT, 1);
-    assert_int_equal(n.result.defect, PL_NOT_COMPUTED);
-    close(sock);
-    /* replayed: it was answered */
-    sock = call(&d);
-    assert_true(send(sock, request, strlen(request), 0) > 0);
-    crew_tell(&d.c, 1, 2);
-    struct pollfd p = {.fd = sock, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 30000), 1);
-    close(sock);
-    crew_silent(&d.c);
-    snprintf(request, sizeof request, "DELETE /v1/seats/%s" HOST "\r\n", key);
-    assert_int_equal(ask(&d, request), 200);
-    crew_news(&d.c, PL_NEWS_GONE, 1);
-    assert_int_equal(ask(&d, request), 404);
-    pl_http.link.detach(l);
-    crew_news(&d.c, PL_NEWS_GONE, 0);
-    door_close(&d);
-}
-
-TEST(noise_disturbs_nobody) {
-    struct door d;
-    struct pl_rng rng;
-    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 90, 0);
-    door_open(&d, 1, (struct pl_port_conf){0});
-    struct pl_link *l = join_worker(&d, 0);
-    for (int i = 0; i < 200; i++) {
-        uint64_t noise[64];
-        for (int k = 0; k < 64; k++) noise[k] = pl_rng_u64(&rng);
-        int sock = call(&d);
-        send(sock, noise, pl_rng_below(&rng, sizeof noise), MSG_NOSIGNAL);
-        close(sock);
-        if (i % 20) continue;
-        crew_tell(&d.c, 0, (uint64_t)i + 1);
-        struct pl_order o = take(&d, l, (uint64_t)i + 1);
-        echo(&o, l);
-        crew_news(&d.c, PL_NEWS_RESULT, 0);
-        crew_echoed(&d.c, 0, (uint64_t)i + 1);
-    }
-    pl_http.link.detach(l);
-    crew_news(&d.c, PL_NEWS_GONE, 0);
+    for (int w = 0; w < 2; w++) join_by_hand(&d, w, key[w]);
+    assert_int_equal(pl_thread_start(close_gateway, &d, &closes), 0);
+    for (int w = 0; w < 2; w++)
+        for (int n = 0; n < 2; n++) { /* also if it asks twice */
+            snprintf(request, sizeof request,
+                     "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n", key[w]);
+            if (n == 0 || w == 0) assert_int_equal(ask(&d, request), 410);
+        }
+    pl_thread_join(closes);
+    d.gateway = NULL;
+    crew_until(&d.c, PL_NEWS_GONE, 0);
+    crew_until(&d.c, PL_NEWS_GONE, 1);
     door_close(&d);
 }

@@ -1,0 +1,134 @@
+/* A port with a gateway before it, for tests: clients of the library, and requests that are written
+ * by hand. */
+#ifndef PL_TESTS_RUN_DOOR_H
+#define PL_TESTS_RUN_DOOR_H
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "run/gateway.h"
+#include "sys/clock.h"
+#include "sys/thread.h"
+#include "tests/transport/suite_transport.h"
+#include "transport/http_wire.h"
+
+#define MS UINT64_C(1000000)
+#define LONG_NS (20000 * MS)
+
+enum { DIM = 33 };
+
+static const struct pl_log silent;
+
+/* A port with a gateway before it. */
+struct door {
+    struct crew c;
+    struct pl_gateway *gateway;
+    char url[64];
+};
+
+static inline void door_open(struct door *d, int n_workers, struct pl_port_conf conf) {
+    struct pl_why why = {""};
+    crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
+    struct pl_gateway_conf g = {.address = "127.0.0.1:0",
+                                .path = d->c.path,
+                                .n_clients = 8,
+                                .setup = "model=none\n",
+                                .log = &silent};
+    if (pl_gateway_open(&g, &d->gateway, &why) == PL_EMISSING) {
+        print_message("skipped: %s\n", why.text);
+        skip();
+    }
+    assert_non_null(d->gateway);
+    snprintf(d->url, sizeof d->url, "http://127.0.0.1:%d", pl_gateway_port(d->gateway));
+    for (int i = 0; i < n_workers; i++)
+        for (int k = 0; k < DIM; k++) d->c.version[i][k] = (float)(100 * i + k) / 8;
+}
+
+static inline void door_close(struct door *d) {
+    pl_gateway_close(d->gateway);
+    crew_close(&d->c);
+}
+
+static inline struct pl_link *join(struct door *d, struct pl_newcomer client,
+                                   struct pl_welcome *welcome) {
+    struct pl_client_link_conf conf = {.path = d->url, .client = client, .wait_ns = LONG_NS};
+    struct pl_why why = {""};
+    struct pl_link *l = NULL;
+    if (pl_http.join->connect(&conf, &l, welcome, &why)) fail_msg("%s", why.text);
+    return l;
+}
+
+static inline struct pl_link *join_worker(struct door *d, int worker) {
+    struct pl_welcome welcome;
+    struct pl_link *l = join(d, (struct pl_newcomer){.dim = DIM}, &welcome);
+    assert_int_equal(welcome.worker, worker);
+    assert_int_equal(welcome.dim, DIM);
+    crew_news(&d->c, PL_NEWS_JOINED, worker);
+    return l;
+}
+
+/* Takes the order of this task. */
+static inline struct pl_order take(struct door *d, struct pl_link *l, uint64_t task) {
+    struct pl_order o;
+    assert_int_equal(pl_http.join->pull(l, LONG_NS, &o), 0);
+    assert_int_equal(o.task, task);
+    assert_true(crew_noted(&d->c, &o));
+    return o;
+}
+
+static inline void echo(const struct pl_order *o, struct pl_link *l) {
+    for (int i = 0; i < DIM; i++) o->out[i] = o->input[0].v[i] + (float)o->task;
+    pl_http.link.push(l, &(struct pl_result){.task = o->task, .samples = 7, .loss = 0.1});
+}
+
+/* --- by hand -------------------------------------------------------------------------------- */
+
+static inline int call(const struct door *d) {
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)pl_gateway_port(d->gateway)),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(sock, (struct sockaddr *)&to, sizeof to), 0);
+    return sock;
+}
+
+/* The status of the answer to a request, which is written as it is. */
+static inline int ask(const struct door *d, const char *request) {
+    char answer[4096] = "";
+    size_t n = 0;
+    int sock = call(d);
+    assert_true(send(sock, request, strlen(request), MSG_NOSIGNAL) >= 0);
+    for (;;) {
+        struct pollfd p = {.fd = sock, .events = POLLIN};
+        if (poll(&p, 1, 30000) != 1) break;
+        ssize_t got = recv(sock, answer + n, sizeof answer - 1 - n, 0);
+        if (got <= 0) break;
+        n += (size_t)got;
+        answer[n] = '\0';
+        if (strstr(answer, "\r\n\r\n")) break;
+    }
+    close(sock);
+    return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? (int)strtol(answer + 9, NULL, 10) : 0;
+}
+
+#define HOST " HTTP/1.1\r\nHost: a\r\n"
+
+/* Joins by hand, as worker `number`; the key of its seat. */
+static inline void join_by_hand(struct door *d, int number, char key[PL_WIRE_KEY + 1]) {
+    const char *hello = "POST /v1/seats" HOST "Paceline-Protocol: 1\r\nContent-Length: 0\r\n\r\n";
+    char answer[2000] = "";
+    int sock = call(d);
+    assert_true(send(sock, hello, strlen(hello), 0) > 0);
+    while (!strstr(answer, "\r\n\r\n"))
+        assert_true(recv(sock, answer + strlen(answer), 500, 0) > 0);
+    assert_memory_equal(answer, "HTTP/1.1 201", 12);
+    const char *at = strstr(answer, "Paceline-Seat: ");
+    assert_non_null(at);
+    snprintf(key, PL_WIRE_KEY + 1, "%s", at + 15);
+    close(sock);
+    crew_news(&d->c, PL_NEWS_JOINED, number);
+}
+
+#endif
