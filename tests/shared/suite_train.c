@@ -3,14 +3,17 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "blocks.h"
+#include "sys/thread.h"
 
 /* Where workers are: here, or, where mpirun started this program (mpi.sh), on its ranks. All
  * ranks go through the same tests; only rank 0 has a run to look at. */
+#define NETWORK "spawn=none listen=127.0.0.1:0"
 const char *const spawns[] = {"spawn=threads", "spawn=processes", "transport=mpi"};
 
 size_t first_spawn(void) {
@@ -123,6 +126,60 @@ void check_left(struct left before) {
     assert_true(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
 }
 
+/* --- over the network ---------------------------------------------------------------------- */
+
+/* Workers that join as soon as the server says where. */
+struct joiners {
+    char at[40];
+    int n, n_started;
+    struct pl_thread *thread[8];
+    atomic_int n_failed;
+};
+
+static void joiner_work(void *arg) {
+    struct joiners *j = arg;
+    pl_setup *s = NULL;
+    int rc = pl_setup_new(&s);
+    if (!rc) rc = pl_work(s, j->at, NULL);
+    if (rc) print_error("a worker: %s\n", pl_setup_why(s));
+    atomic_fetch_add(&j->n_failed, rc != 0);
+    pl_setup_free(s);
+}
+
+static void joiners_start(void *ctx, int level, const char *sentence) {
+    struct joiners *j = ctx;
+    const char *port = strstr(sentence, "over HTTP on port ");
+    if (!port || j->n_started) return;
+    snprintf(j->at, sizeof j->at, "127.0.0.1:%ld", strtol(port + 18, NULL, 10));
+    for (; j->n_started < j->n; j->n_started++)
+        assert_int_equal(pl_thread_start(joiner_work, j, &j->thread[j->n_started]), 0);
+}
+
+/* A run of a server at NETWORK; NULL: what it needs is not built in. */
+static pl_run *train_network(pl_setup *s, const char *options) {
+    const char *given = strstr(options, "workers=");
+    struct joiners j = {.n = given ? (int)strtol(given + 8, NULL, 10) : 4};
+    pl_run *run = NULL;
+    pl_setup_log(s, joiners_start, &j);
+    int rc = pl_train(s, &run);
+    for (int i = 0; i < j.n_started; i++) pl_thread_join(j.thread[i]);
+    if (rc == PL_EMISSING) return NULL;
+    if (rc) fail_msg("%s: %s", options, pl_setup_why(s));
+    assert_int_equal(atomic_load(&j.n_failed), 0);
+    return own_run(run);
+}
+
+/* Blocks of a matrix are not sent. */
+static void check_refused(const struct pl_entry *method) {
+    pl_run *run = NULL;
+    size_t n = n_owned();
+    pl_setup *s = make("method=%s %s " NETWORK, method->name, options_of(method));
+    assert_int_equal(pl_train(s, &run), PL_EUSAGE);
+    assert_non_null(strstr(pl_setup_why(s), "hands out blocks of it"));
+    assert_null(strchr(pl_setup_why(s), '\n'));
+    release_owned(n);
+}
+
 /* --- real and simulated -------------------------------------------------------------------- */
 
 static char *read_text(const char *path) {
@@ -150,7 +207,7 @@ void check_replay(const char *format, ...) {
     unlink(virtual);
     size_t n = n_owned();
     pl_setup *s = make("%s record=%s events=%s", options, tape, real);
-    pl_run *run = train(s);
+    pl_run *run = strstr(options, NETWORK) ? train_network(s, options) : train(s);
     if (!run) return;
     check_books(run);
     pl_run *replayed = check_same_replay(run, setup_of("events=%s", virtual), tape);
@@ -168,6 +225,11 @@ void test_every_method_as_simulated(void **state) {
             check_replay("method=%s %s %s delay=exp:mean=0.001", (*m)->name, spawns[i],
                          options_of(*m));
         }
+        if (pl_rank() >= 0 || n_spawns() < 2) continue;
+        if (needs_blocks((*m)->name))
+            check_refused(*m);
+        else
+            check_replay("method=%s " NETWORK " delay=exp:mean=0.001", (*m)->name);
     }
 }
 
