@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "run/gateway.h"
 #include "sys/clock.h"
 #include "sys/thread.h"
 #include "transport/mpi.h"
@@ -35,15 +36,71 @@ static struct crew_notes *crew_shared(void) {
     return notes;
 }
 
+/* --- over HTTP: a port over shared memory with a gateway before it, and links of pl_http --------
+ */
+
+static struct pl_transport crew_http;
+static struct pl_gateway *crew_gateway;
+
+static int http_open(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why) {
+    static const struct pl_log silent;
+    struct pl_gateway_conf g = {.address = "127.0.0.1:0",
+                                .path = conf->listen,
+                                .n_clients = conf->n_workers,
+                                .log = &silent};
+    int rc = pl_shm.port.open(conf, out, why);
+    return rc ? rc : pl_gateway_open(&g, &crew_gateway, why);
+}
+
+static void http_shutdown(struct pl_port *p, uint64_t wait_ns) {
+    pl_gateway_close(crew_gateway);
+    crew_gateway = NULL;
+    pl_shm.port.shutdown(p, wait_ns);
+}
+
+static int http_expect(struct pl_port *p, int worker, struct pl_why *why) {
+    return PL_OK;
+}
+
+static void http_made(struct pl_port *p, int worker) {}
+
+static int http_attach(struct pl_port *p, int worker, struct pl_link **out) {
+    char url[64];
+    struct pl_welcome welcome;
+    struct pl_client_link_conf conf = {
+        .path = url, .client = {.seat = (uint64_t)worker + 1}, .wait_ns = CREW_PATIENCE_NS};
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", pl_gateway_port(crew_gateway));
+    return pl_http.join->connect(&conf, out, &welcome, NULL);
+}
+
+static const struct pl_transport *http_kind(void) {
+    static const struct pl_start_ops start = {
+        .expect = http_expect, .attach = http_attach, .made = http_made};
+    struct pl_gateway *g;
+    crew_http = pl_shm;
+    crew_http.name = pl_http.name;
+    crew_http.port.open = http_open;
+    crew_http.port.shutdown = http_shutdown;
+    crew_http.link = pl_http.link;
+    crew_http.start = &start;
+    bool built = pl_gateway_open(&(struct pl_gateway_conf){.address = ""}, &g, NULL) != PL_EMISSING;
+    return built && crew_http.link.pull ? &crew_http : NULL;
+}
+
+bool crew_is_far(const struct pl_transport *t) {
+    return t == &crew_http;
+}
+
 size_t crew_kinds(const struct pl_transport *const **kinds) {
-    static const struct pl_transport *const here[] = {&pl_inproc, &pl_shm};
+    static const struct pl_transport *here[] = {&pl_inproc, &pl_shm, NULL};
     static const struct pl_transport *ranks[1];
     int rank, size;
     bool launched = pl_launcher_env(&rank);
     if (launched) assert_int_equal(pl_mpi_begin(&rank, &size, NULL), 0);
     ranks[0] = pl_mpi_transport();
+    here[2] = http_kind();
     *kinds = launched ? ranks : here;
-    return launched ? 1 : 2;
+    return launched ? 1 : here[2] ? 3 : 2;
 }
 
 struct pl_shape crew_shape(const struct crew *c) {
@@ -86,7 +143,7 @@ void crew_open_with(struct crew *c, const struct pl_transport *t, int n_workers,
     struct pl_why why = {""};
     memset(c, 0, sizeof *c);
     c->n_files = crew_files("/proc/self/fd");
-    if (listens && t->clients)
+    if ((listens || crew_is_far(t)) && t->clients)
         snprintf(c->path, sizeof c->path, "transport-%d.sock", (int)getpid());
     conf.n_workers = n_workers;
     conf.dim = dim;

@@ -106,6 +106,8 @@ bool crew_wait(const atomic_int *value, int least); /* until it is; false: patie
 /* The transports that can be tested here: over MPI where mpirun started this program
  * (tests/transport/mpi.sh), else the others. */
 size_t crew_kinds(const struct pl_transport *const **kinds);
+/* Over HTTP: what a worker does is known to the server later, and phases are the gateway's. */
+bool crew_is_far(const struct pl_transport *t);
 
 /* What a rank that is not 0 does in such a program: it is the worker that rank 0 spawns, again and
  * again. Returns when crew_dismiss() was called there. False: this is rank 0, or there are none. */

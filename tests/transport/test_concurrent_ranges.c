@@ -189,6 +189,7 @@ TEST(bases_come_first_and_stay) {
 
 int main(void) {
     n_kinds = crew_kinds(&kinds);
+    if (crew_is_far(kinds[n_kinds - 1])) n_kinds--; /* strips are not sent there */
     if (crew_serve()) return 0;
     int failed = run_all_tests(NULL, NULL);
     crew_dismiss();
