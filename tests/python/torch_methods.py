@@ -17,7 +17,7 @@ from workers import CROSS_ENTROPY, batch, flat, net, together
 SGD = torch.optim.SGD
 
 
-def train(method, make, workers=2, norm=False, updates=6, **options):
+def train(method, make, workers=2, norm=False, updates=6, far=False, **options):
     """Returns the model of rank 0 and its summary."""
 
     def work(role):
@@ -34,7 +34,7 @@ def train(method, make, workers=2, norm=False, updates=6, **options):
         opt.close()
         return model, opt.summary()
 
-    return together(workers, work)[0]
+    return together(workers, work, far)[0]
 
 
 class Methods(unittest.TestCase):
@@ -46,13 +46,13 @@ class Methods(unittest.TestCase):
         "zeno++": "external",
     }
 
-    def test_all(self):
+    def check_all(self, far):
         for item in paceline.catalog("method"):
             with self.subTest(item.name):
                 start = flat(net())
                 try:
                     model, summary = train(
-                        item.name, lambda m: SGD(m.parameters(), lr=0.05), workers=3
+                        item.name, lambda m: SGD(m.parameters(), lr=0.05), workers=3, far=far
                     )
                 except paceline.Error as e:
                     self.assertIn(item.name, self.REFUSED, str(e))
@@ -63,6 +63,12 @@ class Methods(unittest.TestCase):
                 self.assertGreaterEqual(summary["run"]["updates"], 6)
                 self.assertTrue(torch.isfinite(flat(model)).all())
                 self.assertGreater(float((flat(model) - start).abs().max()), 1e-4)
+
+    def test_all(self):
+        self.check_all(far=False)
+
+    def test_all_over_http(self):
+        self.check_all(far=True)
 
 
 class Local(unittest.TestCase):

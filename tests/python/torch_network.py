@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
+from workers import free_port
 
 PACELINE = "paceline"  # the path has it
 SCRIPT = """
@@ -27,12 +27,6 @@ opt.close()
 if opt.rank == 0:
     print(" ".join(f"{v:.9g}" for p in model.state_dict().values() for v in p.flatten().tolist()))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Network(unittest.TestCase):

@@ -1,6 +1,7 @@
 """What the tests of PyTorch workers share: tiny models, and workers that are threads."""
 
 import os
+import socket
 import tempfile
 import threading
 
@@ -37,14 +38,25 @@ def flat(model):
     return torch.cat([t.detach().reshape(-1).double() for t in model.state_dict().values()])
 
 
-def roles(n):
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def roles(n, far=False):
+    """Far workers join over HTTP, all but rank 0."""
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "run", "run.socket")
-    return [pl.Role(r, n, path) for r in range(n)]
+    if not far:
+        return [pl.Role(r, n, path) for r in range(n)]
+    at = f"127.0.0.1:{free_port()}"
+    return [pl.Role(0, n, path, listen=at)] + [pl.Role(-1, 1, f"http://{at}")] * (n - 1)
 
 
-def together(n, work):
-    """Calls work(role) in n threads; returns the results, or raises the first exception."""
+def together(n, work, far=False):
+    """Calls work(role) in n threads; returns the results, or raises the first exception. Of far
+    workers, only the result of rank 0 is returned."""
     out, failed = [None] * n, []
 
     def one(role):
@@ -53,7 +65,7 @@ def together(n, work):
         except BaseException as e:
             failed.append(e)
 
-    threads = [threading.Thread(target=one, args=(r,), daemon=True) for r in roles(n)]
+    threads = [threading.Thread(target=one, args=(r,), daemon=True) for r in roles(n, far)]
     for t in threads:
         t.start()
     for t in threads:
