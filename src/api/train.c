@@ -74,6 +74,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .frozen = t->run->outcome.n_frozen,
                                  .staleness = pl_control_staleness(t->control),
                                  .workers = v->n_alive,
+                                 .workers_away = t->run->outcome.n_disconnected,
                                  .workers_expected = v->n_workers,
                                  .k = v->knobs.k,
                                  .loss = t->scored.loss,

@@ -171,6 +171,7 @@ static int life_happens(struct pl_engine *e, int worker, enum pl_life_event even
     if (step.to == l->state) return PL_OK;
     e->n_life[l->state]--;
     e->n_life[step.to]++;
+    e->out->n_disconnected = e->n_life[PL_DISCONNECTED];
     l->state = step.to;
     life_begin(e, worker);
     bool ends = step.move == PL_LIFE_LEAVES || step.to == PL_ABSENT;
@@ -218,6 +219,18 @@ int pl_engine_begin(struct pl_engine *e, uint64_t now_ns, struct pl_why *why) {
     return rc;
 }
 
+/* Nanoseconds, learnt from the times of all tasks so far. */
+static double life_learnt(const struct pl_engine *e) {
+    double wait = LIFE_LONGEST * (double)e->longest_ns;
+    return wait < LIFE_LEAST_NS ? LIFE_LEAST_NS : wait;
+}
+
+/* How long after its connection was lost a worker may return. */
+static double life_return_ns(const struct pl_engine *e) {
+    double evict = e->job->evict;
+    return evict > 0 ? evict * 1e9 : life_learnt(e);
+}
+
 int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
     struct engine_life *l = &e->life[worker];
     bool was_present = l->state == PL_PRESENT;
@@ -228,6 +241,8 @@ int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, str
     l->since_ns = now_ns;
     life_excuse(e, worker, 0);
     pl_engine_suspect(e, worker, now_ns);
+    pl_log_warn(&e->job->log, "%s %d lost its connection; it keeps its place for %.3g s",
+                PL_WHO(&e->job->log, worker), life_return_ns(e) * 1e-9);
     return rc;
 }
 
@@ -237,6 +252,8 @@ static void life_back(struct pl_engine *e, int worker, uint64_t now_ns) {
     if (l->state != PL_DISCONNECTED) return;
     life_excuse(e, worker, now_ns - l->since_ns);
     life_happens(e, worker, PL_LIFE_ANSWERS, now_ns, NULL); /* control is not told */
+    pl_log_note(&e->job->log, "%s %d is back after %.3g s", PL_WHO(&e->job->log, worker),
+                (double)(now_ns - l->since_ns) * 1e-9);
 }
 
 int pl_life_moved(struct pl_engine *e, const struct pl_event *event, struct pl_why *why) {
@@ -307,12 +324,6 @@ static double life_delay(const struct pl_engine *e, int worker) {
     return seconds * pl_part_work(job, (struct pl_part){w->row, w->col});
 }
 
-/* Nanoseconds, learnt from the times of all tasks so far. */
-static double life_learnt(const struct pl_engine *e) {
-    double wait = LIFE_LONGEST * (double)e->longest_ns;
-    return wait < LIFE_LEAST_NS ? LIFE_LEAST_NS : wait;
-}
-
 /* `from` and that long after it, in which the host must have listened. */
 static uint64_t life_after(const struct pl_engine *e, int worker, uint64_t from, double wait) {
     wait += (double)(e->lost_ns - e->life[worker].lost_ns);
@@ -363,7 +374,6 @@ static int life_expire(struct pl_engine *e, int worker, uint64_t now_ns, struct 
 static int life_look(struct pl_engine *e, int worker, uint64_t now_ns, uint64_t *next_ns,
                      struct pl_why *why) {
     const struct engine_life *l = &e->life[worker];
-    double evict = e->job->evict;
     *next_ns = UINT64_MAX;
     switch (l->state) {
     case PL_PRESENT:
@@ -371,7 +381,7 @@ static int life_look(struct pl_engine *e, int worker, uint64_t now_ns, uint64_t 
         *next_ns = UINT64_MAX;
         return life_freeze(e, worker, now_ns, why);
     case PL_DISCONNECTED:
-        *next_ns = life_after(e, worker, l->since_ns, evict > 0 ? evict * 1e9 : life_learnt(e));
+        *next_ns = life_after(e, worker, l->since_ns, life_return_ns(e));
         return *next_ns > now_ns ? PL_OK : life_expire(e, worker, now_ns, why);
     case PL_SUSPENDED:
         if (l->order == 0 && now_ns < l->since_ns) *next_ns = l->since_ns;

@@ -32,6 +32,7 @@ struct pl_outcome {
     uint64_t n_quarantines; /* times that a worker left because its results could not be used, */
     uint64_t n_evicted;     /* … for good; */
     uint64_t n_frozen;      /* … because no result came for too long */
+    int n_disconnected;     /* workers whose connection is lost now, and that may return */
     struct pl_why trouble;  /* why it ended early, or what could not be written; or "" */
     bool left_alone;        /* it ended because no worker was left */
     bool diverged;          /* it ended because no gradient was finite any more */

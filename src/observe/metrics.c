@@ -143,6 +143,8 @@ char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
                 now->staleness.mean);
     metrics_one(&p, "staleness_max", "gauge", "Largest staleness of an applied gradient.", max);
     metrics_one(&p, "workers", "gauge", "Workers present.", now->workers);
+    metrics_one(&p, "workers_disconnected", "gauge",
+                "Workers that lost their connection and may return.", now->workers_away);
     metrics_one(&p, "workers_expected", "gauge", "Workers expected.", now->workers_expected);
     metrics_one(&p, "k", "gauge", "Contributions per update.", now->k);
     metrics_one(&p, "loss", "gauge", "Loss on a fixed subset of the training set.", now->loss);

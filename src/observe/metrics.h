@@ -17,6 +17,7 @@ struct pl_metrics_now {
     uint64_t quarantined, evicted, frozen; /* times that workers were suspended */
     struct pl_staleness staleness;
     int workers, workers_expected, k;
+    int workers_away; /* of workers: their connection is lost, and they may return */
     double loss, test_loss, test_accuracy;
     double run_seconds;
     double last_update, last_checkpoint; /* seconds since 1970 */

@@ -132,6 +132,21 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     return atomic_load(&g->seen);
 }
 
+bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
+    bool found = false;
+    if (!atomic_exchange(&g->moved, false)) return false;
+    pl_lock_enter(g->lock);
+    for (struct seat *s = g->seats; s && !found; s = s->next) {
+        if (s->away == s->reported || s->kind != PL_CLIENT_WORKER) continue;
+        s->reported = *away = s->away;
+        *worker = s->welcome.worker;
+        found = true;
+    }
+    pl_lock_leave(g->lock);
+    if (found) atomic_store(&g->moved, true); /* there may be more */
+    return found;
+}
+
 /* Whether a client may still come and learn that the run is over. One that was here a moment ago
  * has lost its connection, or opens the next one. The caller has the lock. */
 static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
@@ -194,6 +209,11 @@ int pl_gateway_port(const struct pl_gateway *g) {
 uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     (void)g;
     return 0;
+}
+
+bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
+    (void)g, (void)worker, (void)away;
+    return false;
 }
 
 void pl_gateway_close(struct pl_gateway *g) {

@@ -34,6 +34,9 @@ struct pl_gateway_conf {
     uint64_t epoch;      /* of this server; each server of the same run has more than the last */
     bool returns;        /* it can be resumed if it dies */
     const char *setup;   /* what GET /v1/setup tells a worker of this library; NULL: nothing */
+    /* Called by a thread of the gateway when there is news for pl_gateway_moved(). May be NULL. */
+    void (*moved)(void *ctx);
+    void *moved_ctx;
     const struct pl_log *log;
 };
 
@@ -43,6 +46,9 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 int pl_gateway_port(const struct pl_gateway *g);
 /* The newest version of this run that clients had before they came to this server; 0: none. */
 uint64_t pl_gateway_seen(const struct pl_gateway *g);
+/* A worker has lost all its connections, and keeps its seat; or one that had is back. Returns false
+ * if there is no more news. */
+bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away);
 /* Tells all clients that the run has ended, and takes their seats; NULL is fine. */
 void pl_gateway_close(struct pl_gateway *g);
 

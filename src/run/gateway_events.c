@@ -49,6 +49,9 @@ enum MHD_Result pl_gateway_events(struct request *r) {
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 256, events_next, r, NULL);
     if (!a) return MHD_NO;
     MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
+    pl_lock_enter(r->gateway->lock);
+    r->seat->listened = true;
+    pl_lock_leave(r->gateway->lock);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     enum MHD_Result rc = MHD_queue_response(r->connection, MHD_HTTP_OK, a);
     MHD_destroy_response(a);

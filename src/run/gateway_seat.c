@@ -11,7 +11,8 @@
 
 #define SEAT_TURN_NS (6 * GATEWAY_SECOND)   /* for an earlier request of the same seat to end */
 #define SEAT_LEAST_NS (10 * GATEWAY_SECOND) /* without a connection, before a seat is taken, */
-#define SEAT_MOST_NS (120 * GATEWAY_SECOND) /* and at most */
+#define SEAT_MOST_NS (120 * GATEWAY_SECOND) /* and at most; */
+#define SEAT_TOLD_NS (600 * GATEWAY_SECOND) /* if the server knows, and decides itself */
 
 void pl_gateway_seat_free(struct seat *s) {
     pl_shm.link.detach(s->link);
@@ -57,6 +58,7 @@ bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
 /* How long it may be without a connection. */
 uint64_t pl_gateway_seat_patience(const struct seat *s) {
     uint64_t ns = 3 * s->longest_ns;
+    if (s->reported) return SEAT_TOLD_NS;
     return ns < SEAT_LEAST_NS ? SEAT_LEAST_NS : ns > SEAT_MOST_NS ? SEAT_MOST_NS : ns;
 }
 

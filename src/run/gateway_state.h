@@ -31,6 +31,8 @@ struct seat {
     enum pl_client_kind kind;
     /* the gateway's lock */
     int n_requests;      /* that know it */
+    bool listened;       /* it has asked for its events: while it is here, it has a connection */
+    bool away, reported; /* it has none; what pl_gateway_moved() told last */
     struct request *has; /* the one that may use the link */
     bool ended;          /* nobody may join it any more */
     bool told;           /* its client knows that the run is over */
@@ -83,6 +85,7 @@ struct pl_gateway {
     struct pl_thread *watch;
     atomic_uint bell;
     _Atomic uint64_t seen; /* see gateway.h */
+    atomic_bool moved;     /* a worker is away or back, and it was not told */
     struct pl_lock *lock;  /* of the rest */
     struct seat *seats;
     struct request *requests;

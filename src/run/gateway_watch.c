@@ -8,14 +8,25 @@
 
 #include "run/gateway_state.h"
 
+/* Notes whether the client of a seat has a connection. One that never asked for its events has none
+ * while it computes. The caller has the lock. */
+static bool watch_moved(const struct pl_gateway *g, struct seat *s) {
+    bool away = s->listened && s->n_requests == 0 && !s->ended && !g->over;
+    bool moved = away != s->away;
+    s->away = away;
+    return moved;
+}
+
 /* Marks the requests whose connections were closed, and ends the seats of clients that have been
  * away for too long. Returns when to look again. */
 static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
     uint64_t now = pl_now_ns(), until = now + 10 * GATEWAY_SECOND;
     pl_lock_enter(g->lock);
     struct seat *next = NULL;
+    bool moved = false;
     for (struct seat *s = g->seats; s; s = next) {
         next = s->next;
+        moved |= watch_moved(g, s);
         if (s->n_requests > 0) continue;
         uint64_t end = s->seen_ns + pl_gateway_seat_patience(s);
         if (end <= now) s->ended = true;
@@ -28,6 +39,8 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
         }
     }
     pl_lock_leave(g->lock);
+    if (moved) atomic_store(&g->moved, true);
+    if (moved && g->conf.moved) g->conf.moved(g->conf.moved_ctx);
     return until - now;
 }
 

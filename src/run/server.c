@@ -250,6 +250,20 @@ static int server_time(struct server *s) {
     return rc;
 }
 
+/* Workers that have lost their connection, and those that are back. */
+static int server_moved(struct server *s) {
+    int worker, rc = PL_OK;
+    bool away;
+    while (!rc && s->gateway && pl_gateway_moved(s->gateway, &worker, &away)) {
+        struct pl_event back = {.kind = PL_JOIN, .worker = worker};
+        if (away)
+            rc = pl_engine_disconnected(s->engine, worker, server_stamp(s), s->why);
+        else if (pl_engine_life(s->engine, worker) == PL_DISCONNECTED)
+            rc = server_event(s, &back, NULL);
+    }
+    return rc;
+}
+
 int pl_server_loop(struct server *s) {
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
@@ -257,6 +271,7 @@ int pl_server_loop(struct server *s) {
         server_note_wait(s);
         int rc = server_time(s); /* before anything that came later */
         if (!rc) rc = pl_server_news(s, &news);
+        if (!rc) rc = server_moved(s);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, s->view->version))
             pl_saver_poll(s->saver, s->engine, pl_server_now(s));

@@ -183,7 +183,10 @@ static int run_measure_waits(struct server *s) {
 /* Opens the door for other machines. It has threads: the first processes are forked before. */
 static int run_gateway(struct server *s) {
     if (!s->conf->gateway) return PL_OK;
-    int rc = pl_gateway_open(s->conf->gateway, &s->gateway, s->why);
+    struct pl_gateway_conf conf = *s->conf->gateway;
+    conf.moved = run_wake;
+    conf.moved_ctx = s;
+    int rc = pl_gateway_open(&conf, &s->gateway, s->why);
     if (!rc)
         pl_log_note(&s->job->log, "workers can join over %s on port %d",
                     s->conf->gateway->keys ? "HTTPS" : "HTTP", pl_gateway_port(s->gateway));

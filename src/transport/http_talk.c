@@ -12,6 +12,7 @@
 #include "transport/http_state.h"
 
 #define TALK_PATIENCE_NS UINT64_C(60000000000)
+#define TALK_REFUSED_NS UINT64_C(3000000000) /* nothing listens, and nothing will */
 #define TALK_BACK_OFF_MAX_NS UINT64_C(2000000000)
 #define TALK_SILENCE_S (3L * PL_WIRE_BEAT_S) /* of the events, after which the server is gone */
 
@@ -139,7 +140,7 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
 static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since, uint64_t *wait) {
     uint64_t now = pl_now_ns();
     if (*since == 0) *since = now;
-    if (w->refused && !l->returns) {
+    if (w->refused && !l->returns && now - *since > TALK_REFUSED_NS) {
         pl_http_end(l, END_LOST, false,
                     "nothing listens there any more: the run has ended, or its server was killed "
                     "and has no checkpoint to continue from");

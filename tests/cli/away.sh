@@ -1,0 +1,109 @@
+#!/bin/sh
+# A worker that loses its connection keeps its place until a deadline: it returns, or it has left.
+set -eu
+: "${PACELINE:?}"
+paceline=$PACELINE
+work=$(mktemp -d)
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
+export TMPDIR="$work"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+if "$paceline" keys --out "$work/none" 2>&1 | grep -q "this build cannot"; then
+    echo "skipped: this build has no GnuTLS"
+    exit 77
+fi
+
+# Waits until a file has a line.
+await() { # file, pattern
+    n=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
+        sleep 0.1
+    done
+}
+
+serve() { # name, options …
+    name=$1
+    shift
+    "$paceline" serve --json --data digits --model softmax --updates 1000000 \
+        --listen 127.0.0.1:0 "$@" >"$work/$name.json" 2>"$work/$name.err" &
+    server=$!
+    pids="$pids $server"
+    await "$work/$name.err" "workers can join over"
+    port=$(sed -n 's/.*on port \([0-9]*\).*/\1/p' "$work/$name.err")
+}
+
+start_worker() { # name, port
+    "$paceline" work "127.0.0.1:$2" >"$work/$1.out" 2>&1 &
+    worker=$!
+    pids="$pids $worker"
+    await "$work/$1.out" "joined"
+}
+
+stop() { # name: ends the server, and checks the fates of its tasks
+    kill "$server"
+    wait "$server" || fail "$(cat "$work/$1.err")"
+    tr ',{}' '\n' <"$work/$1.json" | awk -F: '
+        /"started":[0-9]/ { all = $2 }
+        /"(applied|dropped|cancelled|lost|rejected|running)":[0-9]/ { sum += $2 }
+        END { exit !(all > 0 && all == sum) }' || fail "fates: $(cat "$work/$1.json")"
+}
+
+# Connections to the first port go to the second one, until this is killed.
+cat >"$work/relay.py" <<'PY'
+import socket, sys, threading
+def carry(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+    except OSError:
+        pass
+    for s in (a, b):
+        try: s.shutdown(socket.SHUT_RDWR)
+        except OSError: pass
+s = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print(s.getsockname()[1], flush=True)
+while True:
+    a = s.accept()[0]
+    b = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    for x, y in ((a, b), (b, a)):
+        threading.Thread(target=carry, args=(x, y), daemon=True).start()
+PY
+relay() { # port
+    : >"$work/relay.port"
+    python3 "$work/relay.py" "$1" "$port" >"$work/relay.port" &
+    relay=$!
+    pids="$pids $relay"
+    await "$work/relay.port" "[0-9]"
+}
+
+echo "-- a worker that returns"
+serve back --method sync --workers 2 --evict 100 --checkpoint "$work/saved"
+relay 0
+through=$(cat "$work/relay.port")
+start_worker near "$port"
+start_worker far "$through"
+await "$work/back.err" "worker . joined over the network" # both have
+kill -9 "$relay"
+await "$work/back.err" "worker . lost its connection; it keeps its place for 100 s"
+relay "$through"
+await "$work/back.err" "worker . is back after"
+grep -q "left\|joining again" "$work/back.err" "$work/far.out" && fail "$(cat "$work/back.err")"
+stop back
+
+echo "-- a worker that does not"
+serve gone --method async --workers 2 --evict 1
+start_worker stays "$port"
+start_worker dies "$port"
+kill -9 "$worker"
+await "$work/gone.err" "worker 2 lost its connection; it keeps its place for 1 s"
+await "$work/gone.err" "worker 2 lost its connection .* ago and did not return"
+start_worker next "$port"
+grep -q "as worker 2 of 2" "$work/next.out" || fail "its place is taken: $(cat "$work/next.out")"
+stop gone
