@@ -217,6 +217,9 @@ PL_API int pl_train(pl_setup *setup, pl_run **out);
 
 /* The rank of this process among those started by mpirun or srun; -1 if it was started alone. */
 PL_API int pl_rank(void);
+
+/* The number of these processes; 1 if it was started alone, 0 if the launcher does not say. */
+PL_API int pl_ranks(void);
 PL_API void pl_run_free(pl_run *run); /* NULL is allowed */
 
 /* Repeats a recorded run (the option "record"): the same workers join, leave and return their tasks

@@ -455,6 +455,7 @@ pl_eval: int ptr text ptr*
 pl_work: int ptr text text
 pl_keys: int text text text int ptr size
 pl_rank: int
+pl_ranks: int
 pl_run_free: void ptr
 pl_run_json: text ptr
 pl_run_number: real ptr text

@@ -13,8 +13,13 @@
 #define RANKS_END UINT64_C(10000000000)    /* ns in which all must have left */
 
 int pl_rank(void) {
-    int rank;
-    return pl_launcher_env(&rank) ? rank : -1;
+    int rank, size;
+    return pl_launcher_env(&rank, &size) ? rank : -1;
+}
+
+int pl_ranks(void) {
+    int rank, size;
+    return pl_launcher_env(&rank, &size) ? size : 1;
 }
 
 /* Refuses options that are not for MPI. */
@@ -36,9 +41,10 @@ static int ranks_check(struct pl_setup *s, const struct pl_ranks *r) {
 
 int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
-    int rank, where = c->transport;
+    int rank, size, where = c->transport;
     *r = (struct pl_ranks){.size = 1};
-    bool several = pl_launcher_env(&rank) && !pl_setup_is_set(s, "spawn") && pl_setup_spawns(s);
+    bool several =
+        pl_launcher_env(&rank, &size) && !pl_setup_is_set(s, "spawn") && pl_setup_spawns(s);
     if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
         int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
         if (rc) return rc;

@@ -99,7 +99,8 @@ static bool main_hold_streams(void) {
 }
 
 static bool main_uses_one_process(const struct cli_command *c) {
-    return c->run != cli_train && c->run != cli_serve && c->run != cli_launch;
+    return c->run != cli_train && c->run != cli_serve && c->run != cli_launch &&
+           c->run != cli_race && c->run != cli_reproduce;
 }
 
 int main(int argc, char **argv) {

@@ -238,7 +238,7 @@ static int race_begin(struct race *r) {
     if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
     r->described = strdup(json);
     if (!r->described) return cli_fail(CLI_FAILED, "out of memory");
-    if (!r->quiet && !r->part) {
+    if (!r->quiet && !r->part && r->share == 0) {
         fprintf(stderr, "%s  entrants ", header);
         for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
         fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
@@ -257,11 +257,14 @@ static int race_show(const struct race *r) {
     return CLI_OK;
 }
 
-/* How many runs have no result. */
-static int race_missing(const struct race *r) {
-    int n = r->n * r->n_seeds;
-    for (int i = 0; i < r->n; i++) n -= cli_race_done(r, &r->entrant[i]);
-    return n;
+/* Another process shows the race: one that is at work still, or one that runs what is missing. */
+static int race_leave(const struct race *r, int failed) {
+    if (!r->part && cli_race_missing(r) > 0)
+        fprintf(stderr,
+                "share %d of %d is done; %d of %d runs have no result yet, and the same command "
+                "runs what is missing at the end\n",
+                r->share + 1, r->shares, cli_race_missing(r), r->n * r->n_seeds);
+    return failed;
 }
 
 static int race_run(struct race *r, const char *out, bool resumed) {
@@ -270,6 +273,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     if (status == CLI_OK) status = cli_race_open(r);
     if (status == CLI_OK) status = cli_race_save(r);
     if (status == CLI_OK) status = race_begin(r);
+    r->closes = cli_race_missing(r) == 0 && r->share == 0;
     pl_setup_log(r->setup, cli_say, NULL);
     if (status == CLI_OK && pl_setup_serve(r->setup))
         status = cli_fail(CLI_FAILED, "%s", pl_setup_why(r->setup));
@@ -285,7 +289,9 @@ static int race_run(struct race *r, const char *out, bool resumed) {
         cli_race_describe(r, status != CLI_OK || failed != CLI_OK ? "failed"
                              : cli_interrupted()                  ? "interrupted"
                                                                   : "finished");
-    if (race_missing(r) == r->n * r->n_seeds && failed != CLI_OK) status = failed;
+    if (r->shares > 1 && status == CLI_OK && !cli_interrupted() && !r->closes)
+        return race_leave(r, failed);
+    if (cli_race_missing(r) == r->n * r->n_seeds && failed != CLI_OK) status = failed;
     if (status == CLI_OK) status = cli_race_save(r); /* with the ranking */
     if (status != CLI_OK) {
         if (!resumed) cli_race_forget(r);
@@ -299,7 +305,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     if (status != CLI_OK || failed == CLI_OK) return status;
     return cli_fail(failed,
                     "%d of %d runs have no result; 'paceline race --resume %s' repeats them",
-                    race_missing(r), r->n * r->n_seeds, r->out);
+                    cli_race_missing(r), r->n * r->n_seeds, r->out);
 }
 
 /* Sets the demo's options; those given on the command line override them. */
@@ -350,7 +356,8 @@ static int race_at_once(struct race *r, const char *jobs) {
     char dashboard[RACE_PATH] = "";
     pl_setup_get(r->setup, "dashboard", dashboard, sizeof dashboard);
     r->serves = *dashboard != '\0';
-    r->jobs = jobs ? race_whole(jobs, RACE_JOBS) : pl_cores() < RACE_JOBS ? pl_cores() : RACE_JOBS;
+    int cores = pl_ranks() > 1 ? 1 : pl_cores(); /* ranks are as many as runs should go at once */
+    r->jobs = jobs ? race_whole(jobs, RACE_JOBS) : cores < RACE_JOBS ? cores : RACE_JOBS;
     if (r->jobs == 0)
         return cli_fail(CLI_USAGE, "--jobs %.20s is not a whole number from 1 to %d", jobs,
                         RACE_JOBS);
@@ -373,7 +380,8 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
     int n = args->n_words || resumed ? args->n_words : (int)(sizeof race_default / sizeof(char *));
     for (int i = 0; status == CLI_OK && i < n; i++) {
         const char *name = args->n_words ? args->word[i] : race_default[i];
-        if (!r->part || !race_has(r, name)) status = cli_race_add(r, name);
+        bool again = r->part || r->shares > 1;
+        if (!again || !race_has(r, name)) status = cli_race_add(r, name);
     }
     if (status == CLI_OK && r->part && r->n != n)
         status = cli_fail(CLI_FAILED, "'%s' has the results of another race; use another folder",
@@ -392,12 +400,20 @@ static const char race_notes[] =
     "  paceline race --resume race ringmaster            add a method to a finished race\n"
     "  paceline race sync abs --real --workers 4 --delay exp:mean=0.02 --time 5\n";
 
+/* The folder in which several processes meet. */
+static const char *race_shared_folder(int argc, char **argv) {
+    const char *out = race_peek(argc, argv, "--out");
+    if (!out) out = race_peek(argc, argv, "-o");
+    return out ? out : "race";
+}
+
 /* `folder` is that of a part; NULL: the arguments name it. */
 static int race_command(struct race *r, const char *folder, int argc, char **argv) {
     bool demo = race_peek(argc, argv, "--demo") != NULL;
     const char *seeds = NULL, *out = NULL, *rates = NULL, *tune = NULL, *jobs = NULL,
                *resume = race_peek(argc, argv, "--resume");
-    if (folder) *(cli_race_is_in(folder) ? &resume : &out) = folder;
+    if (!folder && !resume && r->shares > 1) folder = race_shared_folder(argc, argv);
+    if (folder && cli_race_is_in(folder)) resume = folder;
     const struct cli_flag flags[] = {
         {"demo", NULL, "Fashion-MNIST on 8 workers with heavy-tailed delays", &demo, NULL},
         {"real", NULL, "race with real workers on this machine; the simulator predicts first",
@@ -436,6 +452,7 @@ static int race_command(struct race *r, const char *folder, int argc, char **arg
     if (status == CLI_OK) status = cli_parse(&args, argc, argv, r->setup);
     if (status != CLI_OK || args.helped) return status;
     r->quiet = r->quiet || r->json;
+    if (folder) out = resume ? NULL : folder;
     if (resume && out)
         return cli_fail(CLI_USAGE, "--resume goes on in its own folder; leave out --out");
     if (resume) status = cli_race_same(r);
@@ -445,20 +462,22 @@ static int race_command(struct race *r, const char *folder, int argc, char **arg
     return status == CLI_OK ? race_run(r, out, resume != NULL) : status;
 }
 
-static int race_new(bool part, const char *folder, int argc, char **argv) {
-    struct race r = {.n_seeds = 1, .name_width = 17, .part = part};
+static int race_new(const char *folder, int argc, char **argv, bool *closes) {
+    struct race r = {.n_seeds = 1, .name_width = 17, .part = folder != NULL};
+    cli_race_share(&r);
     r.entrant = calloc(RACE_ENTRANTS, sizeof *r.entrant);
     if (!r.entrant || pl_setup_new(&r.setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = race_command(&r, folder, argc, argv);
+    if (closes) *closes = r.closes;
     free(r.described);
     cli_race_free(&r);
     return status;
 }
 
 int cli_race(int argc, char **argv) {
-    return race_new(false, NULL, argc, argv);
+    return race_new(NULL, argc, argv, NULL);
 }
 
-int cli_race_part(const char *folder, int argc, char **argv) {
-    return race_new(true, folder, argc, argv);
+int cli_race_part(const char *folder, int argc, char **argv, bool *closes) {
+    return race_new(folder, argc, argv, closes);
 }

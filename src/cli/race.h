@@ -1,6 +1,6 @@
 /* A race: its entrants and their results, which race.c (running), race_jobs.c (side by side),
- * race_tune.c (learning rates), race_file.c (its folder), race_verdict.c (statistics), race_table.c
- * (printing) and race_plot.c (drawing) share. */
+ * race_share.c (several processes), race_tune.c (learning rates), race_file.c (its folder),
+ * race_verdict.c (statistics), race_table.c (printing) and race_plot.c (drawing) share. */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 
@@ -49,6 +49,8 @@ struct race {
     bool real, rates, target, tune, json, quiet;
     bool serves;               /* a dashboard that shows the runs */
     bool part;                 /* of a larger command, which says what came out */
+    int share, shares;         /* which part of the runs is this process's, of how many parts */
+    bool closes;               /* this process entered the last result that was missing */
     int jobs;                  /* runs at once, at most */
     int name_width;            /* of the longest entrant */
     int entrant_now, seed_now; /* the run that is under way */
@@ -56,9 +58,9 @@ struct race {
 };
 
 /* Runs a race that is part of a larger command, in a folder: begins it there, or goes on with what
- * is there. argv is that of `paceline race`, without a folder. Prints no results; an exit status.
- */
-int cli_race_part(const char *folder, int argc, char **argv);
+ * is there. argv is that of `paceline race`, without a folder. Prints no results. *closes is
+ * whether this process is to say what came out. Returns an exit status. */
+int cli_race_part(const char *folder, int argc, char **argv, bool *closes);
 
 /* Adds an entrant whose results are unknown. CLI_USAGE if there are too many or it is there. */
 int cli_race_add(struct race *r, const char *name);
@@ -77,13 +79,20 @@ bool cli_race_has_rate(const struct race_entrant *e); /* in its name, as @lr=…
 /* Finds the entrant's best learning rate by simulated runs. */
 int cli_race_tune(struct race *r, int i);
 
-/* --- side by side ------------------------------------------------------------------------ */
-
 /* Something to do: a run of an entrant, or finding its learning rate. */
 struct race_task {
     int entrant, seed;
 };
 #define RACE_TUNING (-1) /* the seed of a task that finds a rate */
+
+/* --- several processes -------------------------------------------------------------------- */
+
+void cli_race_share(struct race *r); /* finds out which share of the runs is this process's */
+bool cli_race_mine(const struct race *r, struct race_task task);
+void cli_race_lock(const struct race *r, FILE *results);
+void cli_race_unlock(const struct race *r, FILE *results);
+
+/* --- side by side ------------------------------------------------------------------------ */
 
 /* Carries a task out. *line is what cli_race_take enters; it stays NULL if there is none because
  * the task failed, after printing an error, or was interrupted. */
@@ -98,8 +107,9 @@ int cli_race_jobs(struct race *r, race_work work);
 /* Creates the folder: the given one, or the first free of race, race-2, … */
 int cli_race_create(struct race *r, const char *named);
 
-/* Whether there is a race in the folder. */
+/* Whether there is a race in the folder, and whether all its runs have results. */
 bool cli_race_is_in(const char *folder);
+bool cli_race_is_complete(const char *folder);
 
 /* Removes the folder if the race failed before its first result. */
 void cli_race_forget(const struct race *r);
@@ -114,7 +124,7 @@ int cli_race_rates(struct race *r, const char *folder);
 int cli_race_same(const struct race *r);
 
 /* Writes what the race is, for cli_race_load: once when it begins, and when a rate is tuned. */
-int cli_race_save(const struct race *r);
+int cli_race_save(struct race *r);
 
 /* Opens results.jsonl of the folder for more results. */
 int cli_race_open(struct race *r);
@@ -146,6 +156,8 @@ struct race_mean {
     enum race_bound bound;
 };
 struct race_mean cli_race_mean(const double *x, int n);
+
+int cli_race_missing(const struct race *r); /* runs without a result */
 
 /* How many of the entrant's runs are done, reached the target, diverged. */
 int cli_race_done(const struct race *r, const struct race_entrant *e);

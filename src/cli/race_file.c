@@ -21,7 +21,7 @@ void cli_race_curve(const struct race *r, int i, int seed, char *path, size_t ma
 int cli_race_create(struct race *r, const char *named) {
     snprintf(r->out, sizeof r->out, "%.400s", named ? named : "race");
     for (int i = 2; mkdir(r->out, 0777) != 0; i++) {
-        if (errno == EEXIST && r->part) return CLI_OK;
+        if (errno == EEXIST && (r->part || r->shares > 1)) return CLI_OK;
         if (errno != EEXIST || named)
             return cli_fail(CLI_FAILED, "results folder '%.300s' %s%s", r->out,
                             errno == EEXIST ? "already exists and will not be overwritten; "
@@ -38,6 +38,14 @@ bool cli_race_is_in(const char *folder) {
     char path[RACE_PATH + 32];
     snprintf(path, sizeof path, "%.480s/race.json", folder);
     return access(path, F_OK) == 0;
+}
+
+bool cli_race_is_complete(const char *folder) {
+    struct race r = {.n_seeds = 1, .entrant = calloc(RACE_ENTRANTS, sizeof *r.entrant)};
+    bool complete = cli_race_is_in(folder) && r.entrant && pl_setup_new(&r.setup) == PL_OK &&
+                    cli_race_load(&r, folder) == CLI_OK && cli_race_missing(&r) == 0;
+    cli_race_free(&r);
+    return complete;
 }
 
 int cli_race_open(struct race *r) {
@@ -163,17 +171,6 @@ static json_t *file_describe(const struct race *r) {
     return all;
 }
 
-int cli_race_save(const struct race *r) {
-    char path[RACE_PATH + 32], why[600] = "out of memory for race.json";
-    json_t *all = file_describe(r);
-    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
-    file_path(r, "race.json", path, sizeof path);
-    bool bad = !text || pl_write_file(path, text, why, sizeof why);
-    json_decref(all);
-    free(text);
-    return bad ? cli_fail(CLI_FAILED, "%s", why) : CLI_OK;
-}
-
 /* --- an earlier race --------------------------------------------------------------------- */
 
 static int file_bad(const char *path, const char *why) {
@@ -210,6 +207,34 @@ static void file_load_rate(struct race_entrant *e, const json_t *entrant) {
         e->tried[e->n_tried++] = (struct race_try){
             file_number(one, "lr"), file_number(one, "time_to_target"), file_number(one, "error")};
     }
+}
+
+/* Takes the rates that other processes have found. */
+static void file_load_rates(struct race *r) {
+    char path[RACE_PATH + 32];
+    size_t i;
+    json_t *one;
+    file_path(r, "race.json", path, sizeof path);
+    json_t *all = json_load_file(path, 0, NULL);
+    json_array_foreach(json_object_get(all, "entrants"), i, one) {
+        const char *name = json_string_value(json_object_get(one, "name"));
+        for (int e = 0; name && e < r->n; e++)
+            if (strcmp(r->entrant[e].name, name) == 0 && isnan(r->entrant[e].tuned))
+                file_load_rate(&r->entrant[e], one);
+    }
+    json_decref(all);
+}
+
+int cli_race_save(struct race *r) {
+    char path[RACE_PATH + 32], why[600] = "out of memory for race.json";
+    if (r->shares > 1) file_load_rates(r);
+    json_t *all = file_describe(r);
+    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    file_path(r, "race.json", path, sizeof path);
+    bool bad = !text || pl_write_file(path, text, why, sizeof why);
+    json_decref(all);
+    free(text);
+    return bad ? cli_fail(CLI_FAILED, "%s", why) : CLI_OK;
 }
 
 static int file_load_entrants(struct race *r, const char *path, const json_t *entrants) {
@@ -273,15 +298,11 @@ static void file_take(struct race *r, struct race_entrant *e, int seed, const js
 }
 
 /* A last line without an end was cut short: its run is repeated. */
-static int file_load_results(struct race *r) {
-    char path[RACE_PATH + 32], *line = NULL;
+static int file_take_results(struct race *r, const char *path, FILE *f) {
+    char *line = NULL;
     size_t room = 0;
     off_t whole = 0;
     int status = CLI_OK;
-    file_path(r, "results.jsonl", path, sizeof path);
-    FILE *f = fopen(path, "r");
-    if (!f && errno == ENOENT) return CLI_OK;
-    if (!f) return cli_fail(CLI_FAILED, "%.300s cannot be read: %s", path, strerror(errno));
     ssize_t n;
     while (status == CLI_OK && (n = getline(&line, &room, f)) > 0 && line[n - 1] == '\n') {
         json_t *all = json_loads(line, 0, NULL);
@@ -297,9 +318,20 @@ static int file_load_results(struct race *r) {
         whole += n;
     }
     free(line);
-    fclose(f);
     if (status == CLI_OK && truncate(path, whole) != 0)
         status = cli_fail(CLI_FAILED, "%.300s cannot be written: %s", path, strerror(errno));
+    return status;
+}
+
+static int file_load_results(struct race *r) {
+    char path[RACE_PATH + 32];
+    file_path(r, "results.jsonl", path, sizeof path);
+    FILE *f = fopen(path, "r");
+    if (!f && errno == ENOENT) return CLI_OK;
+    if (!f) return cli_fail(CLI_FAILED, "%.300s cannot be read: %s", path, strerror(errno));
+    cli_race_lock(r, f);
+    int status = file_take_results(r, path, f);
+    fclose(f); /* unlocks it */
     return status;
 }
 
@@ -396,11 +428,31 @@ char *cli_race_rate_line(const struct race *r, int i) {
     return file_line(file_entrant(&r->entrant[i]));
 }
 
-/* Appends a line to results.jsonl. */
-static int file_append(const struct race *r, const char *line) {
-    if (fputs(line, r->results) != EOF && fputc('\n', r->results) != EOF && fflush(r->results) == 0)
-        return CLI_OK;
-    return cli_fail(CLI_FAILED, "%s/results.jsonl cannot be written: %s", r->out, strerror(errno));
+/* Appends a line to results.jsonl. If other processes do too, it enters what they appended, to find
+ * out whether this was the last that was missing. */
+static int file_append(struct race *r, const char *line) {
+    char path[RACE_PATH + 32];
+    int status = CLI_OK;
+    file_path(r, "results.jsonl", path, sizeof path);
+    cli_race_lock(r, r->results);
+    if (fputs(line, r->results) == EOF || fputc('\n', r->results) == EOF || fflush(r->results) != 0)
+        status = cli_fail(CLI_FAILED, "%s cannot be written: %s", path, strerror(errno));
+    FILE *f = status == CLI_OK && r->shares > 1 ? fopen(path, "r") : NULL;
+    if (f) {
+        status = file_take_results(r, path, f);
+        fclose(f);
+    }
+    r->closes = cli_race_missing(r) == 0;
+    cli_race_unlock(r, r->results);
+    return status;
+}
+
+/* Writes a rate that was found. */
+static int file_save_rate(struct race *r) {
+    cli_race_lock(r, r->results);
+    int status = cli_race_save(r);
+    cli_race_unlock(r, r->results);
+    return status;
 }
 
 int cli_race_take(struct race *r, struct race_task task, const char *line) {
@@ -412,7 +464,7 @@ int cli_race_take(struct race *r, struct race_task task, const char *line) {
     else
         file_take(r, e, task.seed, all);
     json_decref(all);
-    return task.seed == RACE_TUNING ? cli_race_save(r) : file_append(r, line);
+    return task.seed == RACE_TUNING ? file_save_rate(r) : file_append(r, line);
 }
 
 /* --- the JSON object --------------------------------------------------------------------- */

@@ -53,6 +53,7 @@ static void jobs_share_cores(const struct jobs *j) {
     char threads[24];
     if (cli_number(j->race->setup, "threads") > 0) return;
     if (at_once > jobs) at_once = jobs;
+    if (pl_ranks() > 1) at_once = pl_cores(); /* other ranks may be on this machine */
     snprintf(threads, sizeof threads, "%d", at_once < pl_cores() ? pl_cores() / at_once : 1);
     pl_setup_set(j->race->setup, "threads", threads);
 }
@@ -95,12 +96,13 @@ static bool jobs_next(const struct jobs *j, struct race_task *task) {
     const struct race *r = j->race;
     for (int i = 0; i < r->n; i++) {
         *task = (struct race_task){i, RACE_TUNING};
-        if (!j->rated[i] && !j->tuning[i]) return true;
+        if (!j->rated[i] && !j->tuning[i] && cli_race_mine(r, *task)) return true;
     }
     for (int i = 0; i < r->n; i++)
         for (int s = 0; s < r->n_seeds; s++) {
             *task = (struct race_task){i, s};
-            if (j->rated[i] && !r->entrant[i].done[s] && !j->begun[i][s]) return true;
+            if (j->rated[i] && !r->entrant[i].done[s] && !j->begun[i][s] && cli_race_mine(r, *task))
+                return true;
         }
     return false;
 }
@@ -111,11 +113,18 @@ static void jobs_mark(struct jobs *j, struct race_task task) {
     j->n_left--;
 }
 
+/* Runs of an entrant that this process has to carry out. */
+static int jobs_left(const struct race *r, int i) {
+    int n = 0;
+    for (int s = 0; s < r->n_seeds; s++)
+        n += !r->entrant[i].done[s] && cli_race_mine(r, (struct race_task){i, s});
+    return n;
+}
+
 static void jobs_failed(struct jobs *j, struct race_task task, int status) {
     if (j->status == CLI_OK) j->status = status;
     const struct race *r = j->race;
-    if (task.seed == RACE_TUNING) /* without a rate it does not race */
-        j->n_left -= r->n_seeds - cli_race_done(r, &r->entrant[task.entrant]);
+    if (task.seed == RACE_TUNING) j->n_left -= jobs_left(r, task.entrant); /* it does not race */
 }
 
 /* Enters what a task has found out. */
@@ -245,7 +254,8 @@ static void jobs_plan(struct jobs *j) {
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
         j->rated[i] = !r->tune || isfinite(e->tuned) || cli_race_has_rate(e);
-        j->n_left += (j->rated[i] ? 0 : 1) + r->n_seeds - cli_race_done(r, e);
+        j->n_left += jobs_left(r, i);
+        if (!j->rated[i]) j->n_left += cli_race_mine(r, (struct race_task){i, RACE_TUNING});
     }
 }
 

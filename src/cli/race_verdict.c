@@ -42,6 +42,12 @@ int cli_race_done(const struct race *r, const struct race_entrant *e) {
     return n;
 }
 
+int cli_race_missing(const struct race *r) {
+    int n = r->n * r->n_seeds;
+    for (int i = 0; i < r->n; i++) n -= cli_race_done(r, &r->entrant[i]);
+    return n;
+}
+
 int cli_race_diverged(const struct race *r, const struct race_entrant *e) {
     int n = 0;
     for (int s = 0; s < r->n_seeds; s++) n += e->diverged[s];

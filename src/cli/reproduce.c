@@ -41,7 +41,7 @@ static int reproduce_split(char *text, char **word, int n) {
 }
 
 /* Runs what has no result yet. */
-static int reproduce_run(const struct reproduce *p, const struct claim_setting *s) {
+static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
     char folder[REPRODUCE_PATH], text[4096], *word[REPRODUCE_WORDS];
     reproduce_folder(p, s, folder, sizeof folder);
     snprintf(text, sizeof text, "%s %s%s%s%s", s->race, s->form[p->form], p->jobs ? " --jobs " : "",
@@ -52,18 +52,21 @@ static int reproduce_run(const struct reproduce *p, const struct claim_setting *
         return cli_fail(CLI_FAILED, "setting %s is not a race: '%.100s'", s->name, s->race);
     if (!p->quiet)
         fprintf(stderr, "setting %s: paceline %s %s\n", s->name, s->race, s->form[p->form]);
-    int status = cli_race_part(folder, n, word);
+    bool closes = false;
+    int status = cli_race_part(folder, n, word, &closes);
+    p->closes = p->closes || closes;
     return status == CLI_USAGE
                ? cli_fail(CLI_FAILED, "setting %s: remove '%s' to run it anew", s->name, folder)
                : status;
 }
 
-/* The results of a setting; NULL if they cannot be read. */
+/* The results of a setting; NULL if some are missing. */
 static json_t *reproduce_results(const struct reproduce *p, const struct claim_setting *s) {
     char path[REPRODUCE_PATH + 32], folder[REPRODUCE_PATH], *line = NULL;
     size_t room = 0;
-    json_t *all = json_array();
     reproduce_folder(p, s, folder, sizeof folder);
+    if (!cli_race_is_complete(folder)) return NULL;
+    json_t *all = json_array();
     snprintf(path, sizeof path, "%s/results.jsonl", folder);
     FILE *f = fopen(path, "r");
     while (f && getline(&line, &room, f) > 0) {
@@ -73,9 +76,7 @@ static json_t *reproduce_results(const struct reproduce *p, const struct claim_s
     }
     free(line);
     if (f) fclose(f);
-    if (json_array_size(all) > 0) return all;
-    json_decref(all);
-    return NULL;
+    return all;
 }
 
 /* Whether a claim that is wanted uses the setting. */
@@ -97,15 +98,26 @@ static int reproduce_folders(const struct reproduce *p) {
 }
 
 static int reproduce_settings(struct reproduce *p) {
+    bool done[CLAIMS_MOST] = {false};
     int status = reproduce_folders(p), failed = CLI_OK;
     for (int i = 0; status == CLI_OK && i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
-        int rc = reproduce_needs(p, s) ? reproduce_run(p, s) : CLI_OK;
+        if (!reproduce_needs(p, s)) continue;
+        int rc = reproduce_run(p, s);
         if (cli_interrupted()) return cli_fail(CLI_FAILED, "interrupted; the same command goes on");
+        done[i] = rc == CLI_OK;
         if (rc != CLI_OK) failed = rc;
-        if (rc == CLI_OK) p->results[i] = reproduce_results(p, s);
     }
+    for (int i = 0; i < p->claims.n_settings; i++)
+        if (done[i]) p->results[i] = reproduce_results(p, &p->claims.setting[i]);
     return status == CLI_OK ? failed : status;
+}
+
+/* Whether every setting that is needed has all its results. */
+static bool reproduce_is_complete(const struct reproduce *p) {
+    for (int i = 0; i < p->claims.n_settings; i++)
+        if (!p->results[i] && reproduce_needs(p, &p->claims.setting[i])) return false;
+    return true;
 }
 
 /* --- the command ------------------------------------------------------------------------- */
@@ -184,6 +196,9 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
     if (args.n_words == 0 && !quick && !full && !p->check) return reproduce_list(p);
     int failed = reproduce_settings(p);
     if (cli_interrupted()) return failed;
+    struct race shared = {0};
+    cli_race_share(&shared);
+    if (shared.shares > 1 && !(p->closes && reproduce_is_complete(p))) return failed;
     status = reproduce_conclude(p);
     return failed != CLI_OK ? failed : status;
 }

@@ -18,6 +18,7 @@ struct reproduce {
     const char *jobs; /* value of --jobs, or NULL */
     const char *file; /* of the claims; NULL: those of the program */
     bool check, json, quiet;
+    bool closes;                  /* this process says what came out */
     bool wanted[CLAIMS_MOST];     /* claims */
     json_t *results[CLAIMS_MOST]; /* of settings, an array of lines; NULL: not all are there */
 };

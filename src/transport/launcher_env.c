@@ -25,13 +25,15 @@ static long launcher_number(const char *name) {
     return *end == '\0' && n >= 0 && n < 1 << 30 ? n : -1;
 }
 
-bool pl_launcher_env(int *rank) {
+bool pl_launcher_env(int *rank, int *size) {
     *rank = 0;
+    *size = 1;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        long number = launcher_number(launchers[i].rank), size = launcher_number(launchers[i].size);
-        if (number < 0 || (launchers[i].size && size < 0)) continue;
-        if (launchers[i].size && size < 2) return false;
+        long number = launcher_number(launchers[i].rank), all = launcher_number(launchers[i].size);
+        if (number < 0 || (launchers[i].size && all < 0)) continue;
+        if (launchers[i].size && all < 2) return false;
         *rank = (int)number;
+        *size = launchers[i].size ? (int)all : 0;
         return true;
     }
     return false;

@@ -18,8 +18,9 @@
 
 #include "transport/transport.h"
 
-/* Whether the environment is that of a launcher, and this process's rank in it. */
-bool pl_launcher_env(int *rank);
+/* Whether the environment is that of a launcher, this process's rank in it, and how many there are
+ * (0: it does not say). */
+bool pl_launcher_env(int *rank, int *size);
 
 /* Loads the module and initializes MPI if that has not been done. PL_EMISSING if there is no
  * module: it is not installed, or everything was built without MPI. */

@@ -95,7 +95,7 @@ size_t crew_kinds(const struct pl_transport *const **kinds) {
     static const struct pl_transport *here[] = {&pl_inproc, &pl_shm, NULL};
     static const struct pl_transport *ranks[1];
     int rank, size;
-    bool launched = pl_launcher_env(&rank);
+    bool launched = pl_launcher_env(&rank, &size);
     if (launched) assert_int_equal(pl_mpi_begin(&rank, &size, NULL), 0);
     ranks[0] = pl_mpi_transport();
     here[2] = http_kind();
@@ -296,7 +296,7 @@ static void crew_work_once(struct crew_notes *notes, int worker) {
 bool crew_serve(void) {
     int rank, size;
     struct crew_notes *notes = crew_shared();
-    if (!pl_launcher_env(&rank)) return false;
+    if (!pl_launcher_env(&rank, &size)) return false;
     if (pl_mpi_begin(&rank, &size, NULL) || rank == 0) return false;
     for (int n = 0; notes && !atomic_load(&notes->dismissed);) {
         if (atomic_load(&notes->asked[rank - 1]) == n) {
