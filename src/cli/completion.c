@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "claims.h"
 #include "cli.h"
 
 /* --- the cases ----------------------------------------------------------------------------- */
@@ -74,6 +75,13 @@ static void completion_name(void *ctx, const struct pl_item *item) {
     printf(" %s", item->name);
 }
 
+static void completion_claims(void) {
+    struct claims claims;
+    if (cli_claims_read(&claims, NULL) == CLI_OK)
+        for (int i = 0; i < claims.n_claims; i++) printf(" %s", claims.claim[i].name);
+    cli_claims_free(&claims);
+}
+
 static void completion_commands(void) {
     for (const struct cli_command *c = cli_commands; c->name; c++) printf(" %s", c->name);
 }
@@ -97,6 +105,8 @@ static void completion_cases(void) {
     pl_list(NULL, completion_name, &family);
     fputs("' ;;\n      *race) want='", stdout);
     pl_list("method", completion_member, NULL);
+    fputs("' ;;\n      *reproduce) want='", stdout);
+    completion_claims();
     fputs("' ;;\n      *replay | *eval | *predict | *report | *plot) want= files=f ;;\n      esac "
           ";;\n"
           "    esac\n  fi\n",
