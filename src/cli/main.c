@@ -98,9 +98,10 @@ static bool main_hold_streams(void) {
     return true;
 }
 
+/* Races are shared by the processes of a launcher that says how many there are. */
 static bool main_uses_one_process(const struct cli_command *c) {
-    return c->run != cli_train && c->run != cli_serve && c->run != cli_launch &&
-           c->run != cli_race && c->run != cli_reproduce;
+    if (c->run == cli_race || c->run == cli_reproduce) return pl_ranks() < 2;
+    return c->run != cli_train && c->run != cli_serve && c->run != cli_launch;
 }
 
 int main(int argc, char **argv) {

@@ -294,7 +294,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     if (cli_race_missing(r) == r->n * r->n_seeds && failed != CLI_OK) status = failed;
     if (status == CLI_OK) status = cli_race_save(r); /* with the ranking */
     if (status != CLI_OK) {
-        if (!resumed) cli_race_forget(r);
+        if (!resumed && r->shares < 2) cli_race_forget(r);
         return status;
     }
     if (!r->part) status = race_show(r);
