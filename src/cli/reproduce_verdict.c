@@ -184,8 +184,8 @@ void cli_verdict_words(enum verdict verdict, int seeds, char *out, size_t max) {
 
 void cli_shown_words(struct race_mean m, char *out, size_t max) {
     static const char *const bound[] = {"", "≥ ", "≤ "};
-    snprintf(out, max, "-");
-    if (m.n == 0 || isnan(m.mean)) return;
+    snprintf(out, max, "%s", m.n > 0 && isinf(m.mean) ? "infinite" : "-");
+    if (m.n == 0 || !isfinite(m.mean)) return;
     snprintf(out, max, "%s%.4g", bound[m.bound], m.mean);
     if (m.bound == RACE_EXACT && isfinite(m.half)) cli_append(out, max, " ± %.2g", m.half);
 }
