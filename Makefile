@@ -12,6 +12,7 @@ PREFIX      = /usr/local
 DESTDIR     =
 CMAKE_FLAGS =
 FAULTS      = 10000
+REQUESTS    = 100000
 SEEDS       = 100000
 PAGES       = 200
 FROM        = 1
@@ -33,7 +34,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test check repeat-tests pages fuzz agree storm storm-seeds bench bench-docs install sanitize sanitize-address sanitize-thread check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test check repeat-tests pages fuzz fuzz-requests agree storm storm-seeds bench bench-docs install sanitize sanitize-address sanitize-thread check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +74,11 @@ repeat-tests: ## run all tests many times: idle, under load, on one core (RUNS='
 fuzz: setup-dev ## fuzz every reader with libFuzzer, SECONDS=60 or RUNS=N each (build-fuzz/)
 	@tests/fuzz/run build-fuzz $(if $(RUNS),runs=$(RUNS),seconds=$(SECONDS)) jobs=$(JOBS) \
 	    $(if $(LIMIT),limit=$(LIMIT)) $(TARGETS)
+
+fuzz-requests: setup ## send spoilt requests to a server while a worker works (REQUESTS=100000, a minute)
+	@$(configure) -B $(BUILD)
+	@$(compile) $(BUILD) --parallel $(JOBS) --target test_strangers
+	@FUZZ_REQUESTS=$(REQUESTS) $(BUILD)/tests/test_strangers
 
 agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
 	@scripts/agree $(BUILD)/paceline

@@ -80,7 +80,6 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
     unsigned room = 3 * (unsigned)g->conf.n_clients + 64;
     unsigned each = room < GATEWAY_PER_ADDRESS ? room : GATEWAY_PER_ADDRESS;
     struct MHD_OptionItem options[] = {
-        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)pl_gateway_request_done, g},
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, each, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, GATEWAY_TIMEOUT_S, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GATEWAY_MEMORY, NULL},
@@ -94,6 +93,7 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
     };
     struct pl_httpd_conf conf = {.flags = flags | (g->conf.keys ? MHD_USE_TLS : 0u),
                                  .request = pl_gateway_request,
+                                 .done = pl_gateway_request_done,
                                  .ctx = g,
                                  .room = room,
                                  .options = options};
@@ -114,9 +114,9 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc =
         g->lock && g->wake >= 0 ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
+    if (!rc) rc = gateway_start(g, &a, why);
     if (!rc && pl_thread_start(pl_gateway_watch, g, &g->watch))
         rc = pl_fail(why, PL_ENOMEM, "cannot start a thread");
-    if (!rc) rc = gateway_start(g, &a, why);
     if (rc)
         pl_gateway_close(g);
     else

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "run/gateway_state.h"
+#include "sys/httpd.h"
 
 /* Notes whether the client of a seat has a connection. One that never asked for its events has none
  * while it computes. The caller has the lock. */
@@ -77,10 +78,15 @@ static void watch_cut(struct pl_gateway *g, int fd) {
 void pl_gateway_watch(void *arg) {
     struct pl_gateway *g = arg;
     size_t room = 64;
+    uint64_t tidy_ns = 0;
     struct pollfd *polled = calloc(room, sizeof *polled);
     for (bool closed = !polled; !closed;) {
         struct seat *away = NULL;
         uint64_t ns = watch_seats(g, &away), count;
+        if (pl_now_ns() >= tidy_ns) {
+            pl_httpd_tidy(g->httpd, 2 * GATEWAY_TIMEOUT_S * GATEWAY_SECOND);
+            tidy_ns = pl_now_ns() + GATEWAY_SECOND;
+        }
         while (away) {
             struct seat *next = away->next;
             pl_log_detail(g->conf.log, "worker %d has been away for too long", /* or evaluator */

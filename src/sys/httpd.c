@@ -17,33 +17,70 @@
 #define HTTPD_SECOND UINT64_C(1000000000)
 #define HTTPD_STOP_NS (3 * HTTPD_SECOND) /* for all connections to end */
 
+struct httpd_open {
+    int fd;
+    uint64_t since_ns; /* it has no request since then; 0: it has one */
+};
+
 struct pl_httpd {
     struct pl_httpd_conf conf;
     struct MHD_Daemon *daemon;
     int port;
     atomic_uint bell; /* rung when a connection has ended */
     struct pl_lock *lock;
-    int *open; /* [n] sockets of all connections */
+    struct httpd_open *open; /* [n] all connections */
     unsigned n;
 };
+
+static int httpd_socket(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+
+/* Where a connection is in the list; n if it is not. The caller has the lock. */
+static unsigned httpd_find(const struct pl_httpd *h, int fd) {
+    unsigned i = 0;
+    while (i < h->n && h->open[i].fd != fd) i++;
+    return i;
+}
 
 /* Keeps the list of connections. A socket is closed after this was called for it. */
 static void httpd_connected(void *cls, struct MHD_Connection *connection, void **context,
                             enum MHD_ConnectionNotificationCode code) {
     struct pl_httpd *h = cls;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    int fd = info ? info->connect_fd : -1;
-    unsigned i = 0;
+    int fd = httpd_socket(connection);
     pl_lock_enter(h->lock);
-    while (i < h->n && h->open[i] != fd) i++;
+    unsigned i = httpd_find(h, fd);
     if (code == MHD_CONNECTION_NOTIFY_STARTED && i == h->n && i < h->conf.room)
-        h->open[h->n++] = fd;
+        h->open[h->n++] = (struct httpd_open){fd, pl_now_ns()};
     else if (code == MHD_CONNECTION_NOTIFY_CLOSED && i < h->n)
         h->open[i] = h->open[--h->n];
     pl_lock_leave(h->lock);
     pl_futex_ring(&h->bell);
     if (h->conf.connected) h->conf.connected(h->conf.ctx, connection, context, code);
+}
+
+static void httpd_since(struct pl_httpd *h, struct MHD_Connection *connection, uint64_t ns) {
+    pl_lock_enter(h->lock);
+    unsigned i = httpd_find(h, httpd_socket(connection));
+    if (i < h->n) h->open[i].since_ns = ns;
+    pl_lock_leave(h->lock);
+}
+
+static enum MHD_Result httpd_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                     const char *method, const char *version, const char *data,
+                                     size_t *size, void **context) {
+    struct pl_httpd *h = cls;
+    if (!*context) httpd_since(h, connection, 0);
+    return h->conf.request(h->conf.ctx, connection, url, method, version, data, size, context);
+}
+
+static void httpd_done(void *cls, struct MHD_Connection *connection, void **context,
+                       enum MHD_RequestTerminationCode code) {
+    struct pl_httpd *h = cls;
+    if (h->conf.done) h->conf.done(h->conf.ctx, connection, context, code);
+    httpd_since(h, connection, pl_now_ns());
 }
 
 static void httpd_silence(void *cls, const char *fmt, va_list ap) {
@@ -59,9 +96,10 @@ static struct MHD_Daemon *httpd_try(struct pl_httpd *h, const struct addrinfo *w
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return NULL;
     errno = 0;
     struct MHD_Daemon *d = MHD_start_daemon(
-        flags, 0, NULL, NULL, c->request, c->ctx, MHD_OPTION_EXTERNAL_LOGGER, httpd_silence, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, httpd_connected, h, MHD_OPTION_SOCK_ADDR, where->ai_addr,
-        MHD_OPTION_CONNECTION_LIMIT, c->room, MHD_OPTION_ARRAY, c->options, MHD_OPTION_END);
+        flags, 0, NULL, NULL, httpd_request, h, MHD_OPTION_EXTERNAL_LOGGER, httpd_silence, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, httpd_done, h, MHD_OPTION_NOTIFY_CONNECTION, httpd_connected,
+        h, MHD_OPTION_SOCK_ADDR, where->ai_addr, MHD_OPTION_CONNECTION_LIMIT, c->room,
+        MHD_OPTION_ARRAY, c->options, MHD_OPTION_END);
     int error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
@@ -114,6 +152,15 @@ int pl_httpd_port(const struct pl_httpd *h) {
     return h->port;
 }
 
+void pl_httpd_tidy(struct pl_httpd *h, uint64_t ns) {
+    uint64_t now = pl_now_ns();
+    pl_lock_enter(h->lock);
+    for (unsigned i = 0; i < h->n; i++)
+        if (h->open[i].since_ns > 0 && now > h->open[i].since_ns + ns)
+            shutdown(h->open[i].fd, SHUT_RDWR);
+    pl_lock_leave(h->lock);
+}
+
 /* libmicrohttpd 0.9.75 crashes if it is stopped while it answers a request that is no HTTP. So its
  * connections are ended first. */
 void pl_httpd_stop(struct pl_httpd *h) {
@@ -125,7 +172,7 @@ void pl_httpd_stop(struct pl_httpd *h) {
         pl_lock_enter(h->lock);
         any = h->n > 0;
         for (unsigned i = 0; i < h->n; i++)
-            shutdown(h->open[i], passed < HTTPD_SECOND ? SHUT_RD : SHUT_RDWR);
+            shutdown(h->open[i].fd, passed < HTTPD_SECOND ? SHUT_RD : SHUT_RDWR);
         pl_lock_leave(h->lock);
         if (any) pl_futex_wait(&h->bell, seen, HTTPD_SECOND / 20);
     }

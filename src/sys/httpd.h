@@ -3,6 +3,7 @@
 #define PL_SYS_HTTPD_H
 
 #include <microhttpd.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "sys/address.h"
@@ -12,8 +13,9 @@ struct pl_httpd;
 struct pl_httpd_conf {
     unsigned flags; /* MHD_USE_... */
     MHD_AccessHandlerCallback request;
+    MHD_RequestCompletedCallback done;      /* may be NULL */
     MHD_NotifyConnectionCallback connected; /* may be NULL; of one thread at a time */
-    void *ctx;                              /* of both */
+    void *ctx;                              /* of all */
     unsigned room;                          /* connections at most */
     struct MHD_OptionItem *options;         /* further ones, up to MHD_OPTION_END */
 };
@@ -23,6 +25,10 @@ struct pl_httpd_conf {
 int pl_httpd_start(const struct pl_httpd_conf *conf, const struct pl_address *where,
                    struct pl_httpd **out, struct pl_why *why);
 int pl_httpd_port(const struct pl_httpd *h);
+
+/* Ends connections without a request whose client takes more than `ns` for the next, however little
+ * by little it sends. libmicrohttpd itself does that only to clients that send nothing. */
+void pl_httpd_tidy(struct pl_httpd *h, uint64_t ns);
 
 /* Nobody may be suspended. Answers under way have a second to reach their clients. */
 void pl_httpd_stop(struct pl_httpd *h);

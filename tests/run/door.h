@@ -19,31 +19,46 @@
 
 enum { DIM = 33 };
 
-static const struct pl_log silent;
-
 /* A port with a gateway before it. */
 struct door {
     struct crew c;
     struct pl_gateway *gateway;
     char url[64];
+    atomic_int n_reports; /* of refusals */
+    struct pl_log log;
 };
 
-static inline void door_open(struct door *d, int n_workers, struct pl_port_conf conf) {
+static inline void door_say(void *ctx, int level, const char *sentence) {
+    struct door *d = ctx;
+    atomic_fetch_add(&d->n_reports, strstr(sentence, "refused") != NULL);
+}
+
+/* With certificates if `keys` is a folder of them. */
+static inline void door_open_with(struct door *d, int n_workers, struct pl_port_conf conf,
+                                  const char *keys) {
     struct pl_why why = {""};
+    atomic_init(&d->n_reports, 0);
+    d->log = (struct pl_log){.say = door_say, .ctx = d};
     crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
     struct pl_gateway_conf g = {.address = "127.0.0.1:0",
                                 .path = d->c.path,
                                 .n_clients = 8,
+                                .keys = keys,
                                 .setup = "model=none\n",
-                                .log = &silent};
+                                .log = &d->log};
     if (pl_gateway_open(&g, &d->gateway, &why) == PL_EMISSING) {
         print_message("skipped: %s\n", why.text);
         skip();
     }
     assert_non_null(d->gateway);
-    snprintf(d->url, sizeof d->url, "http://127.0.0.1:%d", pl_gateway_port(d->gateway));
+    snprintf(d->url, sizeof d->url, "http%s://127.0.0.1:%d", keys ? "s" : "",
+             pl_gateway_port(d->gateway));
     for (int i = 0; i < n_workers; i++)
         for (int k = 0; k < DIM; k++) d->c.version[i][k] = (float)(100 * i + k) / 8;
+}
+
+static inline void door_open(struct door *d, int n_workers, struct pl_port_conf conf) {
+    door_open_with(d, n_workers, conf, NULL);
 }
 
 static inline void door_close(struct door *d) {
@@ -81,6 +96,20 @@ static inline struct pl_order take(struct door *d, struct pl_link *l, uint64_t t
 static inline void echo(const struct pl_order *o, struct pl_link *l) {
     for (int i = 0; i < DIM; i++) o->out[i] = o->input[0].v[i] + (float)o->task;
     pl_http.link.push(l, &(struct pl_result){.task = o->task, .samples = 7, .loss = 0.1});
+}
+
+/* The worker does one task, as it should; what is news of others is skipped. */
+static inline void work_on(struct door *d, struct pl_link *l, uint64_t task) {
+    struct pl_news n;
+    crew_tell(&d->c, 0, task);
+    struct pl_order o = take(d, l, task);
+    echo(&o, l);
+    uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
+    do pl_shm.port.news(d->c.p, CREW_PATIENCE_NS, &n);
+    while (pl_now_ns() < end && n.worker != 0);
+    assert_int_equal(n.kind, PL_NEWS_RESULT);
+    assert_int_equal(n.result.task, task);
+    crew_echoed(&d->c, 0, task);
 }
 
 /* --- by hand -------------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 
 #include "base/rng.h"
 #include "door.h"
+#include "folder.h"
+#include "sys/certificates.h"
 
 TEST(wrong_requests_are_refused) {
     static const struct {
@@ -134,3 +136,239 @@ TEST(noise_disturbs_nobody) {
     crew_news(&d.c, PL_NEWS_GONE, 0);
     door_close(&d);
 }
+
+/* --- certificates ----------------------------------------------------------------------------- */
+
+/* What a client with the certificate in this folder is told; "": it joined. */
+static struct pl_why knock(const struct door *d, const char *keys) {
+    struct pl_client_link_conf conf = {.path = d->url, .client = {.dim = DIM}, .keys = keys};
+    struct pl_welcome welcome;
+    struct pl_why why = {""};
+    struct pl_link *l = NULL;
+    if (pl_http.join->connect(&conf, &l, &welcome, &why) == 0) {
+        pl_http.link.detach(l);
+        why.text[0] = '\0';
+    }
+    return why;
+}
+
+static void copy_file(const char *from, const char *to) {
+    char text[8192];
+    folder_write(to, text, folder_read(from, text, sizeof text));
+}
+
+TEST(only_certificates_that_hold) {
+    struct door d;
+    struct pl_why why = {""};
+    char keys[300], other[300];
+    snprintf(keys, sizeof keys, "%s", folder_path("keys"));
+    snprintf(other, sizeof other, "%s", folder_path("other"));
+    int rc = pl_certificates_make(keys, "127.0.0.1", "alice", 1, &why);
+    if (rc == PL_EMISSING) skip();
+    if (rc || pl_certificates_make(keys, NULL, "expired", -1, &why) ||
+        pl_certificates_make(keys, NULL, "bob", 1, &why) ||
+        pl_certificates_make(other, "127.0.0.1", "alice", 1, &why))
+        fail_msg("%s", why.text);
+    door_open_with(&d, 1, (struct pl_port_conf){0}, keys);
+    assert_string_equal(knock(&d, keys).text, "");
+    crew_news(&d.c, PL_NEWS_JOINED, 0);
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    char old[400];
+    snprintf(old, sizeof old, "%s/expired", keys);
+    assert_non_null(strstr(knock(&d, old).text, "its certificate has expired"));
+    assert_non_null(strstr(knock(&d, other).text, "no server answers")); /* it does not trust us */
+    copy_file("keys/ca.pem", "other/ca.pem");
+    assert_non_null(strstr(knock(&d, other).text, "not of this run's authority"));
+    snprintf(old, sizeof old, "%s/bob", keys);
+    assert_string_equal(knock(&d, old).text, "");
+    crew_news(&d.c, PL_NEWS_JOINED, 0);
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    assert_int_equal(d.n_reports, 2);
+    for (int i = 0; i < 30; i++) knock(&d, other);
+    assert_int_equal(d.n_reports, 10); /* and no more */
+    door_close(&d);
+}
+
+/* --- slow senders ----------------------------------------------------------------------------- */
+
+static bool closed_by_server(int sock) {
+    char rest[200];
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    return poll(&p, 1, 0) == 1 && recv(sock, rest, sizeof rest, MSG_DONTWAIT) <= 0;
+}
+
+/* One says nothing, one has stopped in the middle, and one sends a byte now and then for ever: the
+ * server hangs up on all of them, and a worker works meanwhile. */
+TEST(slow_senders_are_disconnected) {
+    enum { SLOW = 3 };
+    struct door d;
+    int sock[SLOW], left = SLOW;
+    uint64_t task = 1, end = pl_now_ns() + CREW_PATIENCE_NS;
+    door_open(&d, 1, (struct pl_port_conf){0});
+    struct pl_link *l = join_worker(&d, 0);
+    for (int i = 0; i < SLOW; i++) sock[i] = call(&d);
+    assert_true(send(sock[1], "POST /v1/se", 11, 0) == 11);
+    assert_true(send(sock[2], "GET /", 5, 0) == 5);
+    for (; left > 0 && pl_now_ns() < end; task++) {
+        work_on(&d, l, task);
+        for (int i = 0; i < SLOW; i++) {
+            if (sock[i] < 0) continue;
+            if (i == 2) send(sock[i], "a", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (!closed_by_server(sock[i])) continue;
+            close(sock[i]);
+            sock[i] = -1;
+            left--;
+        }
+        crew_sleep(500 * MS);
+    }
+    assert_int_equal(left, 0);
+    pl_http.link.detach(l);
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    door_close(&d);
+}
+
+/* --- requests that are almost right ----------------------------------------------------------- */
+
+struct fuzzer {
+    struct door d;
+    struct pl_rng rng;
+    char key[PL_WIRE_KEY + 1];
+    char text[4096], last[4096]; /* a request, and the one before it */
+    size_t n, last_n;
+};
+
+static uint64_t draw(struct fuzzer *f, size_t below) {
+    return pl_rng_below(&f->rng, (uint32_t)below);
+}
+
+static void fuzz_add(struct fuzzer *f, const char *text) {
+    size_t n = strlen(text);
+    if (f->n + n > sizeof f->text) n = sizeof f->text - f->n;
+    memcpy(f->text + f->n, text, n);
+    f->n += n;
+}
+
+static const char *fuzz_number(struct fuzzer *f) {
+    static const char *const number[] = {
+        "0",    "1",  "2",   "132", "131",  "133",
+        "66",   "-1", "1e9", "nan", "-inf", "18446744073709551615",
+        "0x10", "",   "1,5", "512", "4096", "18446744073709551616"};
+    return number[draw(f, sizeof number / sizeof *number)];
+}
+
+/* A request with any method, path and headers of the protocol. */
+static void fuzz_request(struct fuzzer *f) {
+    static const char *const method[] = {"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW"};
+    static const char *const tail[] = {"", "/next", "/events", "/word", "/newest", "/", "/../next"};
+    static const char *const path[] = {"/healthz", "/v1/setup", "/", "/v1/", "*", "/v1/seats?a=b"};
+    static const char *const header[] = {
+        PL_WIRE_VERSION,  "Content-Length",    PL_WIRE_TASK,   PL_WIRE_SAMPLES,    PL_WIRE_LOSS,
+        PL_WIRE_DEFECT,   PL_WIRE_LR,          PL_WIRE_ABSENT, PL_WIRE_DIM,        PL_WIRE_KIND,
+        PL_WIRE_CAN,      PL_WIRE_FINGERPRINT, PL_WIRE_TOKEN,  PL_WIRE_NUMBER,     PL_WIRE_WAIT,
+        "Content-Length", "Transfer-Encoding", "Connection",   "Paceline-Unknown", "Expect"};
+    static const char *const word[] = {"worker", "evaluator", "chunked", "close", "100-continue"};
+    fuzz_add(f, method[draw(f, 4) ? draw(f, 2) : draw(f, sizeof method / sizeof *method)]);
+    fuzz_add(f, " ");
+    if (draw(f, 8) == 0) {
+        fuzz_add(f, path[draw(f, sizeof path / sizeof *path)]);
+    } else {
+        fuzz_add(f, PL_WIRE_SEATS);
+        if (draw(f, 5)) {
+            fuzz_add(f, "/");
+            fuzz_add(f, draw(f, 8) ? f->key : "0123456789abcdef0123456789abcdef");
+            fuzz_add(f, tail[draw(f, sizeof tail / sizeof *tail)]);
+        }
+    }
+    fuzz_add(f, HOST);
+    if (draw(f, 2)) fuzz_add(f, PL_WIRE_VERSION ": 1\r\n");
+    for (uint64_t n = draw(f, 6); n > 0; n--) {
+        fuzz_add(f, header[draw(f, sizeof header / sizeof *header)]);
+        fuzz_add(f, ": ");
+        fuzz_add(f, draw(f, 5) ? fuzz_number(f) : word[draw(f, sizeof word / sizeof *word)]);
+        fuzz_add(f, "\r\n");
+    }
+    fuzz_add(f, "\r\n");
+    for (uint64_t n = draw(f, 3) ? 0 : draw(f, 200); n > 0 && f->n < sizeof f->text; n--)
+        f->text[f->n++] = (char)draw(f, 256);
+}
+
+/* Flips, cuts, doubles, or leaves it as it is. */
+static void fuzz_spoil(struct fuzzer *f) {
+    switch (draw(f, 6)) {
+    case 0:
+        for (uint64_t n = 1 + draw(f, 4); n > 0 && f->n > 0; n--)
+            f->text[draw(f, f->n)] = (char)draw(f, 256);
+        break;
+    case 1: f->n = draw(f, f->n + 1); break;
+    case 2: /* the one before it comes again, behind it */
+        if (f->n + f->last_n > sizeof f->text) break;
+        memcpy(f->text + f->n, f->last, f->last_n);
+        f->n += f->last_n;
+        break;
+    case 3: /* a header of any length */
+        if (f->n < 2) break;
+        f->n -= 2;
+        fuzz_add(f, "X: ");
+        for (uint64_t n = draw(f, 3000); n > 0 && f->n < sizeof f->text; n--)
+            f->text[f->n++] = (char)(' ' + draw(f, 94));
+        fuzz_add(f, "\r\n\r\n");
+        break;
+    default: break;
+    }
+}
+
+static void fuzz_send(struct fuzzer *f) {
+    char answer[4096];
+    size_t n = 0;
+    int sock = call(&f->d);
+    ssize_t sent = send(sock, f->text, f->n, MSG_NOSIGNAL);
+    if (sent > 0) shutdown(sock, SHUT_WR);
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    while (draw(f, 8) && n < sizeof answer - 1 && poll(&p, 1, 20) == 1) {
+        ssize_t got = recv(sock, answer + n, sizeof answer - 1 - n, 0);
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    answer[n] = '\0';
+    close(sock);
+    if (n >= 12 && (memcmp(answer, "HTTP/1.", 7) != 0 || memcmp(answer + 9, "500", 3) == 0))
+        fail_msg("%.*s\n%s", (int)f->n, f->text, answer);
+    const char *key = strstr(answer, PL_WIRE_SEAT ": ");
+    if (key && strlen(key) > sizeof PL_WIRE_SEAT + 1 + PL_WIRE_KEY)
+        snprintf(f->key, sizeof f->key, "%s", key + sizeof PL_WIRE_SEAT + 1);
+}
+
+/* As many as FUZZ_REQUESTS says. Strangers can take the other seats; nobody else's results change.
+ */
+TEST(fuzzed_requests_disturb_nobody) {
+    static struct fuzzer f;
+    const char *given = getenv("FUZZ_REQUESTS");
+    uint64_t n_requests = given ? strtoull(given, NULL, 10) : 1000, task = 1;
+    memset(&f, 0, sizeof f);
+    snprintf(f.key, sizeof f.key, "%s", "0123456789abcdef0123456789abcdef");
+    pl_rng_init(&f.rng, test_seed, PL_STREAM_TEST, 91, 0);
+    door_open(&f.d, 3, (struct pl_port_conf){.n_evaluators = 1});
+    struct pl_link *l = join_worker(&f.d, 0);
+    for (uint64_t i = 0; i < n_requests; i++) {
+        f.n = 0;
+        fuzz_request(&f);
+        fuzz_spoil(&f);
+        fuzz_send(&f);
+        memcpy(f.last, f.text, f.n);
+        f.last_n = f.n;
+        if (i % 3 == 0) { /* who has a seat has something to do */
+            crew_tell(&f.d.c, 1, i + 1);
+            crew_tell(&f.d.c, 2, i + 1);
+        }
+        if (i % 10 == 0) work_on(&f.d, l, task++);
+    }
+    assert_true(f.d.n_reports <= 10);
+    work_on(&f.d, l, task++);
+    pl_http.link.detach(l);
+    struct pl_news n;
+    do pl_shm.port.news(f.d.c.p, CREW_PATIENCE_NS, &n);
+    while (n.kind != PL_NEWS_GONE || n.worker != 0);
+    door_close(&f.d);
+}
+
+ALL_TESTS_BETWEEN(folder_make, folder_clear)
