@@ -1,0 +1,12 @@
+#!/bin/sh
+# Clients that come and go in storms leave nothing at the server (scripts/crowd; its long forms are
+# commands of their own).
+. "${SOURCE_DIR:?}/tests/shell/python.sh"
+find_python 'import selectors' "no Python"
+if "$PACELINE" keys --out none 2>&1 | grep -q "this build cannot"; then
+    echo "skipped: this build has no HTTP server"
+    exit 77
+fi
+rm -rf none
+$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" storms 5
+$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" waiting 20

@@ -1,0 +1,188 @@
+#!/bin/sh
+# Runs on several hosts, which are network namespaces: 8 workers on 4 of them while a link goes down
+# and up, a host dies, and the server dies and is started again; PyTorch on 3 hosts with 2 processes
+# each, started as a launcher does.
+set -eu
+: "${PACELINE:?}" "${SOURCE_DIR:?}" "${BUILD_DIR:?}"
+paceline=$PACELINE
+work=$(mktemp -d)
+net=pl$$
+pids=
+clean() {
+    for p in $pids; do kill -9 "$p" 2>/dev/null || :; done
+    for h in s 1 2 3 4; do ip netns del "$net-$h" 2>/dev/null || :; done
+    rm -rf "$work"
+}
+trap clean EXIT
+export TMPDIR="$work"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+[ -z "${SANITIZE:-}" ] || skip "hosts are tested with the plain build"
+command -v ip >/dev/null || skip "there is no ip (Debian package iproute2)"
+ip netns add "$net-s" 2>/dev/null || skip "network namespaces cannot be made here (needs root)"
+"$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11 2>"$work/err" || :
+if grep -q "this build cannot" "$work/err"; then
+    skip "this build has no GnuTLS"
+fi
+
+# Host s has the switch; 10.77.0.1 is its own address, and host N has 10.77.0.1N.
+ip -n "$net-s" link add switch type bridge 2>/dev/null || skip "the kernel has no bridges"
+ip -n "$net-s" addr add 10.77.0.1/24 dev switch
+ip -n "$net-s" link set switch up
+ip -n "$net-s" link set lo up
+for h in 1 2 3 4; do
+    ip netns add "$net-$h"
+    ip link add "port$h" netns "$net-s" type veth peer name eth0 netns "$net-$h"
+    ip -n "$net-s" link set "port$h" master switch up
+    ip -n "$net-$h" addr add "10.77.0.1$h/24" dev eth0
+    ip -n "$net-$h" link set eth0 up
+    ip -n "$net-$h" link set lo up
+done
+
+await() { # file, pattern
+    n=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1800 ] || fail "'$2' did not come: $(cat "$1")"
+        sleep 0.1
+    done
+}
+
+on() { # host, command …; in the background
+    host=$1
+    shift
+    exec ip netns exec "$net-$host" "$@"
+}
+
+serve() { # name, options …
+    name=$1
+    shift
+    on s "$paceline" serve --data digits --model softmax --method async --workers 8 \
+        --delay const:t=0.02 --listen 10.77.0.1:7070 --keys "$work/keys" \
+        --checkpoint "$work/saved" --checkpoint-every 50 --resume auto --json "$@" \
+        >"$work/$name.json" 2>"$work/$name.err" &
+    server=$!
+    pids="$pids $server"
+    await "$work/$name.err" "workers can join over HTTPS"
+}
+
+lines() { # file, pattern
+    grep -c "$2" "$1" || :
+}
+
+echo "-- 8 workers on 4 hosts"
+serve first --updates 1000000 --min-workers 8
+for h in 1 2 3 4; do
+    for w in 1 2; do
+        on "$h" "$paceline" work 10.77.0.1:7070 --keys "$work/keys" >"$work/w$h$w.out" 2>&1 &
+        pids="$pids $!"
+        eval "worker_$h$w=$!"
+    done
+done
+for h in 1 2 3 4; do
+    for w in 1 2; do await "$work/w$h$w.out" "as worker . of 8"; done
+done
+
+echo "-- a link goes down and up"
+ip -n "$net-s" link set port1 down
+sleep 4
+ip -n "$net-s" link set port1 up
+
+echo "-- a host dies"
+gone='left\|the run continues without it'
+left=$(lines "$work/first.err" "$gone")
+ip -n "$net-s" link set port2 down
+# shellcheck disable=SC2154
+kill -9 "$worker_21" "$worker_22"
+n=0
+until [ "$(lines "$work/first.err" "$gone")" -ge $((left + 2)) ]; do
+    n=$((n + 1))
+    [ $n -lt 2400 ] || fail "the workers of host 2 did not leave: $(cat "$work/first.err")"
+    sleep 0.1
+done
+
+echo "-- the server dies and is started again"
+n=0
+until [ -n "$(find "$work/saved" -name '*.safetensors')" ]; do
+    n=$((n + 1))
+    [ $n -lt 1200 ] || fail "no checkpoint: $(cat "$work/first.err")"
+    sleep 0.1
+done
+kill -9 "$server"
+wait "$server" || :
+serve second --updates 1000000 --min-workers 6 --target-accuracy 0.8 --eval-every 0.2
+wait "$server" || fail "$(cat "$work/second.err" "$work/second.json")"
+for w in 11 12 31 32 41 42; do
+    eval "wait \$worker_$w" || fail "worker $w: $(cat "$work/w$w.out")"
+    grep -q "joining again" "$work/w$w.out" || fail "worker $w: $(cat "$work/w$w.out")"
+done
+/usr/bin/python3 - "$work/second.json" <<'PY' || fail "$(cat "$work/second.json")"
+import json, sys
+run = json.loads(open(sys.argv[1]).read().splitlines()[-1])
+tasks = dict(run["tasks"])
+assert tasks.pop("started") == sum(tasks.values()), tasks
+assert run["test_accuracy"] >= 0.8, run["test_accuracy"]
+PY
+
+echo "-- PyTorch on 3 hosts"
+ip -n "$net-s" link set port2 up
+python=/usr/bin/python3
+if ! $python -c "import torch" 2>/dev/null; then
+    echo "PyTorch is not installed; this part is skipped"
+    exit 0
+fi
+cat >"$work/train.py" <<'PY'
+import torch, paceline.torch as pl
+
+torch.manual_seed(3)
+torch.set_num_threads(1)
+model = torch.nn.Linear(5, 1)
+opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model, method="sync", updates=30)
+g = torch.Generator().manual_seed(17 + opt.rank)
+while not opt.ended:
+    x = torch.randn(8, 5, generator=g)
+    opt.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    opt.step(loss)
+opt.close()
+if opt.rank == 0:
+    print(" ".join(f"{v:.9g}" for p in model.parameters() for v in p.flatten().tolist()))
+PY
+unset PACELINE
+export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" PYTHONPATH="$SOURCE_DIR/python"
+export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
+
+six() { # name; each rank's host: all of the first, or two on each of three
+    started=
+    for rank in 0 1 2 3 4 5; do
+        if [ "$1" = near ]; then host=1 local=6; else host=$((1 + rank / 2)) local=2; fi
+        on "$host" env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=$local MASTER_ADDR=10.77.0.11 \
+            MASTER_PORT=29500 PACELINE_KEYS="$work/keys" TORCHELASTIC_RUN_ID="$net-$1" \
+            $python "$work/train.py" >"$work/$1.$rank" 2>"$work/$1.$rank.err" &
+        started="$started $!"
+    done
+    pids="$pids $started"
+    rank=0
+    for p in $started; do
+        wait "$p" || fail "rank $rank: $(cat "$work/$1.$rank.err")"
+        rank=$((rank + 1))
+    done
+}
+
+six near
+six far
+[ -s "$work/near.0" ] || fail "nothing was printed"
+# the same up to the order in which six gradients came and were added
+paste "$work/near.0" "$work/far.0" | awk '{
+    for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d * d > 1e-10) bad = 1 }
+    exit bad || NF != 12 }' || fail "$(cat "$work/near.0" "$work/far.0")"
