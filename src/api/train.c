@@ -80,6 +80,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .loss = t->scored.loss,
                                  .test_loss = t->scored.test_loss,
                                  .test_accuracy = t->scored.test_accuracy,
+                                 .consensus = t->scored.consensus,
                                  .run_seconds = pl_seconds(now_ns),
                                  .last_update = t->updated,
                                  .last_checkpoint = t->run->saved,
@@ -375,9 +376,10 @@ static int train_all(struct train *t, struct pl_saved **from, pl_run **out) {
 int pl_train(pl_setup *setup, pl_run **out) {
     PL_NUMERALS;
     struct pl_saved *from = NULL;
-    struct train t = {.scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN},
-                      .updated = NAN,
-                      .lock = -1};
+    struct train t = {
+        .scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN, .consensus = NAN},
+        .updated = NAN,
+        .lock = -1};
     setup->why.text[0] = '\0';
     /* a copy, because the options of a checkpoint are for this run only */
     if (pl_setup_copy(setup, &t.setup)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");

@@ -127,6 +127,12 @@ static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row
             snprintf(labels, sizeof labels, "{worker=\"%d\",kind=\"%s\"}", i + 1, kinds[kind]);
             metrics_value(p, "worker_seconds_total", labels, pl_timeline_seconds(&row[i], kind));
         }
+    metrics_head(p, "worker_held_up_seconds_total", "counter",
+                 "Time that others, already done, waited for this worker alone.");
+    for (int i = 0; i < n; i++) {
+        snprintf(labels, sizeof labels, "{worker=\"%d\"}", i + 1);
+        metrics_value(p, "worker_held_up_seconds_total", labels, pl_seconds(row[i].held_up_ns));
+    }
 }
 
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
@@ -151,6 +157,8 @@ char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
     metrics_one(&p, "test_loss", "gauge", "Loss on the test set.", now->test_loss);
     metrics_one(&p, "test_accuracy", "gauge", "Fraction of the test set classified correctly.",
                 now->test_accuracy);
+    metrics_one(&p, "consensus_distance", "gauge",
+                "Distance of the workers' own models from their mean.", now->consensus);
     metrics_one(&p, "run_seconds", "gauge", "Time since the run began.", now->run_seconds);
     metrics_one(&p, "last_update_timestamp_seconds", "gauge",
                 "Time of the last update, in seconds since 1970.", now->last_update);
@@ -207,12 +215,20 @@ static void metrics_health(struct pl_metrics *m, struct pl_http_answer *out) {
     double since = now_ns > m->updated_ns ? pl_seconds(now_ns - m->updated_ns) : 0;
     double took = pl_seconds(m->updated_ns - m->begun_ns);
     double n = (double)(m->now.updates - m->first);
+    if (!m->published) since = 0; /* it waits for workers */
     pl_lock_leave(m->lock);
     out->status = 503;
     out->text = malloc(ROOM);
     if (!out->text) return;
     if (pl_metrics_well(since, n > 0 ? took / n : NAN, out->text, ROOM)) out->status = 200;
     out->n = strlen(out->text);
+}
+
+/* It can be joined. */
+static void metrics_ready(struct pl_http_answer *out) {
+    out->text = strdup("ok\n");
+    out->status = out->text ? 200 : 503;
+    out->n = out->text ? strlen(out->text) : 0;
 }
 
 /* Pages of the web must not reach this machine's ports; a cluster's names for it are unknown here.
@@ -224,6 +240,7 @@ static void metrics_answer(void *ctx, const char *path, struct pl_http_answer *o
     }
     if (strcmp(path, "/metrics") == 0) metrics_page(ctx, out);
     if (strcmp(path, "/healthz") == 0) metrics_health(ctx, out);
+    if (strcmp(path, "/readyz") == 0) metrics_ready(out);
 }
 
 int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why *why) {
@@ -239,6 +256,7 @@ int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why 
                                      .loss = NAN,
                                      .test_loss = NAN,
                                      .test_accuracy = NAN,
+                                     .consensus = NAN,
                                      .run_seconds = NAN,
                                      .last_update = NAN,
                                      .last_checkpoint = NAN};

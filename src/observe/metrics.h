@@ -19,6 +19,7 @@ struct pl_metrics_now {
     int workers, workers_expected, k;
     int workers_away; /* of workers: their connection is lost, and they may return */
     double loss, test_loss, test_accuracy;
+    double consensus; /* of the workers' own models; NAN: there is one model */
     double run_seconds;
     double last_update, last_checkpoint; /* seconds since 1970 */
     const struct pl_timeline_row *row;   /* [n_rows], one per worker; copied; may be NULL */
@@ -33,8 +34,8 @@ int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why 
 int pl_metrics_port(const struct pl_metrics *m);
 void pl_metrics_close(struct pl_metrics *m); /* NULL is allowed */
 
-/* Call it once at the start and then as often as readers need new numbers. Before the first call,
- * /metrics shows zeros. */
+/* The pages are /metrics, /healthz and /readyz. Call it once at the start and
+ * then as often as readers need new numbers. Before the first call, /metrics shows zeros. */
 void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now);
 
 /* --- the parts, for tests ---------------------------------------------------------------- */

@@ -80,9 +80,10 @@ static char *body_of(char *answer) {
 
 /* --- what is published ------------------------------------------------------------------- */
 
-static struct pl_timeline_row rows[3] = {{.ns = {1500000000, 250000000, 125000000, 0}},
-                                         {.ns = {2000000000, 0, 0, 4000000000}},
-                                         {.ns = {0}}};
+static struct pl_timeline_row rows[3] = {
+    {.ns = {1500000000, 250000000, 125000000, 0}, .held_up_ns = 750000000},
+    {.ns = {2000000000, 0, 0, 4000000000}},
+    {.ns = {0}}};
 
 static struct pl_metrics_now example(void) {
     return (struct pl_metrics_now){
@@ -97,6 +98,7 @@ static struct pl_metrics_now example(void) {
         .loss = 0.75,
         .test_loss = NAN,
         .test_accuracy = 0.9375,
+        .consensus = 0.5,
         .run_seconds = 61.5,
         .last_update = 1700000000.25,
         .last_checkpoint = NAN,
@@ -177,6 +179,9 @@ TEST(test_page) {
         "paceline_worker_seconds_total{worker=\"1\",kind=\"idle\"} 0.125",
         "paceline_worker_seconds_total{worker=\"2\",kind=\"wasted\"} 4",
         "paceline_worker_seconds_total{worker=\"3\",kind=\"idle\"} 0",
+        "paceline_worker_held_up_seconds_total{worker=\"1\"} 0.75",
+        "paceline_worker_held_up_seconds_total{worker=\"2\"} 0",
+        "paceline_consensus_distance 0.5",
     };
     struct pl_metrics_now now = example();
     size_t n;
@@ -272,6 +277,7 @@ TEST_BETWEEN(open_metrics, close_metrics, test_pages) {
     answer = ask("GET", "/healthz");
     assert_int_equal(status_of(answer), 200);
     assert_string_equal(body_of(answer), "ok\n");
+    assert_int_equal(status_of(ask("GET", "/readyz")), 200);
     static const char *const nowhere[] = {"/", "/metrics/", "/Metrics", "//metrics", "/..", "*"};
     for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++)
         assert_int_equal(status_of(ask("GET", nowhere[i])), 404);
@@ -293,6 +299,9 @@ static int health_after(double seconds, uint64_t updates) {
 
 TEST_BETWEEN(open_metrics, close_metrics, test_health) {
     if (!metrics) skip();
+    atomic_fetch_add(&fake_ns, 3600000000000u); /* it waits for workers */
+    assert_int_equal(status_of(ask("GET", "/healthz")), 200);
+    assert_int_equal(status_of(ask("GET", "/readyz")), 200);
     assert_int_equal(health_after(0, 1000), 200); /* goes on where another run ended */
     assert_int_equal(health_after(29, 1000), 200);
     assert_int_equal(health_after(2, 1000), 503);

@@ -1,0 +1,20 @@
+#!/bin/sh
+# The start script of a spot instance (AWS: user data). It works until the run has ended. Before the
+# instance is taken away, AWS says so in its metadata; the worker is then told with SIGTERM and
+# leaves in good order. Other clouds send SIGTERM themselves, which is all that a worker needs.
+#
+#   SERVER=host:7070 KEYS=/etc/paceline/keys spot.sh
+set -eu
+notice=${NOTICE:-http://169.254.169.254/latest/meta-data/spot/instance-action}
+"${PACELINE:-paceline}" work "${SERVER:?}" --keys "${KEYS:?}" &
+worker=$!
+trap 'kill -TERM $worker' TERM INT
+while kill -0 $worker 2>/dev/null; do
+    if curl -sf -m 1 -o /dev/null "$notice"; then
+        kill -TERM $worker
+        break
+    fi
+    sleep "${EVERY:-5}" &
+    wait $! || :
+done
+wait $worker
