@@ -49,6 +49,7 @@ bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
         uint64_t silent = found->n_requests ? 0 : pl_now_ns() - found->seen_ns;
         if (silent > found->longest_ns) found->longest_ns = silent;
         found->n_requests++;
+        if (found->away && r->route != ROUTE_EVENTS) found->listened = false; /* until it does */
     }
     r->seat = found; /* the watch reads it */
     pl_lock_leave(g->lock);

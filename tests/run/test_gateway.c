@@ -269,3 +269,34 @@ TEST(the_end_waits_for_those_who_come_back) {
     crew_until(&d.c, PL_NEWS_GONE, 1);
     door_close(&d);
 }
+
+/* Whether the worker is away, as far as the gateway tells within a moment. */
+static bool is_away(struct door *d, bool away) {
+    int worker;
+    for (int tries = 0; tries < 100; tries++) {
+        while (pl_gateway_moved(d->gateway, &worker, &away)) continue;
+        crew_sleep(2 * MS);
+    }
+    return away;
+}
+
+/* After a cut, a worker can ask for orders before it hears events again: it is back, and computing
+ * is not being away. */
+TEST(who_is_back_is_not_away_between_requests) {
+    struct door d;
+    char request[200], key[PL_WIRE_KEY + 1];
+    door_open(&d, 1, (struct pl_port_conf){0});
+    join_by_hand(&d, 0, key);
+    int n = snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "\r\n", key);
+    int events = call(&d);
+    assert_int_equal(send(events, request, (size_t)n, 0), n);
+    assert_int_equal(recv(events, request, 12, MSG_WAITALL), 12);
+    close(events);
+    assert_true(is_away(&d, false));
+    snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n",
+             key);
+    crew_tell(&d.c, 0, 1);
+    assert_int_equal(ask(&d, request), 200);
+    assert_false(is_away(&d, true));
+    door_close(&d);
+}
