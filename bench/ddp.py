@@ -1,10 +1,14 @@
 """Paceline's workers against DistributedDataParallel on Gloo, on this machine.
 
     python3 bench/ddp.py [--processes 2,4] [--parameters 4,17] [--steps 60] [--slow 5]
+    python3 bench/ddp.py --network https [--wire bf16]
 
 1. Without a straggler: median seconds per step of `sync` and of DDP, same model and mini-batches.
 2. With one worker slowed by --slow: seconds until the loss of DDP's --steps is reached by
    asynchronous updates.
+
+With --network, all ranks but 0 reach the server over HTTP or HTTPS (PACELINE_KEYS names the folder of
+certificates), and only the first is measured (aims: at most 1.0 plain, 1.3 encrypted, 0.7 with bf16).
 
 Prints one line per measurement; the last column is Paceline's time over DDP's (aims: at most 0.9
 without a straggler, at most 1/3 with one). Every process has one thread of its own and a fair share
@@ -81,6 +85,15 @@ def ddp(rank, a, say):
     dist.destroy_process_group()
 
 
+def role(rank, a):
+    if not a["network"]:
+        return pl.Role(rank, a["n"], a["socket"])
+    at = f"127.0.0.1:{a['port'] + 1}"
+    if rank == 0:
+        return pl.Role(rank, a["n"], a["socket"], listen=at)
+    return pl.Role(rank, a["n"], f"{a['network']}://{at}")
+
+
 def paceline(rank, a, say):
     torch.set_num_threads(a["threads"])
     model = net(a["millions"])
@@ -88,8 +101,9 @@ def paceline(rank, a, say):
         torch.optim.SGD(model.parameters(), lr=a["lr"]),
         model,
         a["method"],
-        role=pl.Role(rank, a["n"], a["socket"]),
+        role=role(rank, a),
         updates=a["updates"] if a["target"] is None else None,  # rank 0 ends the others
+        **a["options"],
     )
     times, begin, reached, looked = [], time.perf_counter(), None, 0.0
     step = 0
@@ -143,14 +157,19 @@ def main():
     p.add_argument("--slow", type=float, default=5)
     p.add_argument("--method", default="async", help="with a straggler")
     p.add_argument("--lr", type=float, default=0.05)
+    p.add_argument("--network", choices=("http", "https"), default="")
+    p.add_argument("--wire", choices=("f32", "bf16"), default="")
     a = p.parse_args()
     print(
         f"{'processes':>9} {'parameters':>11} {'straggler':>9} {'DDP':>10} {'Paceline':>10} {'ratio':>6}"
     )
     for n in (int(x) for x in a.processes):
         for millions in a.parameters:
-            for slow in (1, a.slow):
+            for slow in (1,) if a.network else (1, a.slow):
                 same = dict(n=n, millions=millions, steps=a.steps, slow=slow, lr=a.lr)
+                same.update(network=a.network, options={"wire": a.wire} if a.wire else {})
+                if a.network:
+                    same["options"]["min_workers"] = n
                 step, took, loss = start(ddp, **same)
                 if slow == 1:
                     theirs = step
