@@ -34,7 +34,7 @@ run_tests = ctest --output-on-failure --no-tests=error --parallel
 sources   = find include src tests bench -name '*.[ch]'
 
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-dev build demo test check repeat-tests pages fuzz fuzz-requests agree storm storm-seeds bench bench-docs install sanitize sanitize-address sanitize-thread check-compilers format clean
+.PHONY: help setup setup-test setup-dev build demo test check repeat-tests pages fuzz fuzz-requests agree storm storm-seeds auto-suite bench bench-docs install sanitize sanitize-address sanitize-thread check-compilers format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -95,6 +95,9 @@ storm-seeds: setup ## whole runs on a virtual clock with faults by seed (SEEDS=1
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target test_storm
 	@STORM_FROM=$(FROM) STORM_SEEDS=$(SEEDS) $(BUILD)/tests/test_storm
+
+auto-suite: build ## method auto against every fixed policy and K (SUITE='--laws exp --seeds 1')
+	@scripts/auto-suite $(BUILD)/paceline $(SUITE)
 
 bench: setup ## install packages, build, run the benchmarks (PARTS='store reduce', OUT=DIR)
 	@$(configure) -B $(BUILD)

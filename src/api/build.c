@@ -55,6 +55,7 @@ int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
         if (recipe->schedule) b->schedule = recipe->schedule;
+        if (recipe->average) b->average = recipe->average;
         job->rate.lr = recipe->lr;
     }
     struct pl_choice *const choice[PL_N_COLUMNS] = {&job->policy, &job->tuner, &job->correct, NULL,
@@ -413,7 +414,8 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                      job->policy.entry->name, job->groups.least, job->groups.most);
     if (!rc) rc = build_control(job, &s->why);
     if (!rc) rc = build_schedule(s, b);
-    if (!rc) rc = pl_average_parse(c->average, &job->average, &s->why);
+    if (strcmp(c->average, "auto") != 0) b->average = c->average;
+    if (!rc) rc = pl_average_parse(b->average, &job->average, &s->why);
     if (!rc) rc = build_evict(c, job, &s->why);
     if (!rc) rc = build_attack(c, job, &s->why);
     if (!rc) rc = pl_fit(s, b, host, 1);
@@ -436,7 +438,7 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
 int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
     s->why.text[0] = '\0';
     pl_setup_resolve(s, host);
-    *out = (struct pl_built){.host = host, .schedule = "constant"};
+    *out = (struct pl_built){.host = host, .schedule = "constant", .average = "none"};
     int rc = build_all(s, host, out);
     if (rc) pl_built_free(out);
     return rc;

@@ -100,7 +100,7 @@ static void fit_options(struct fit *f) {
           .instead = "leave out max-norm"}},
         {f->built->job.average.kind != PL_AVERAGE_NONE,
          {.what = "average",
-          .given = c->average,
+          .given = f->built->average,
           .needs = PL_NEEDS_SERVER,
           .instead = "use --average none"}},
         {f->built->job.ranges.n > 0,

@@ -57,6 +57,7 @@ static void identity_resolve(const struct pl_setup *s, const struct pl_built *b,
     if (method && strcmp(b->method, "custom") != 0 && !c->method[0])
         snprintf(c->method, sizeof c->method, "%s", b->method);
     snprintf(c->lr_schedule, sizeof c->lr_schedule, "%.511s", b->schedule);
+    snprintf(c->average, sizeof c->average, "%.511s", b->average);
     if (identity_delay(s, b)) snprintf(c->delay, sizeof c->delay, "%s", identity_delay(s, b));
     c->updates = (int64_t)job->limits.updates;
     c->lr = job->rate.lr;

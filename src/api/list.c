@@ -153,6 +153,7 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
                           pl_column_family[i]->name, r->column[i]);
         if (r->schedule)
             pl_append(item.detail, sizeof item.detail, " --lr-schedule %s", r->schedule);
+        if (r->average) pl_append(item.detail, sizeof item.detail, " --average %s", r->average);
         if (r->lr > 0) pl_append(item.detail, sizeof item.detail, " --lr %g", r->lr);
     } else if (f == &pl_optim_family) {
         pl_append(item.detail, sizeof item.detail, "--lr %g", ((const struct pl_optim *)e)->lr);

@@ -38,7 +38,7 @@ static void method_print(const struct pl_built *b, struct pl_json *j) {
 
 int pl_setup_method(pl_setup *s, const char **json) {
     PL_NUMERALS;
-    struct pl_built built = {.schedule = "constant"};
+    struct pl_built built = {.schedule = "constant", .average = "none"};
     struct pl_json j = {0};
     int64_t workers = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     built.job.n_workers = (int)s->conf.workers;

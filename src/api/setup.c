@@ -99,10 +99,10 @@ const struct pl_opt pl_setup_opts[] = {
          "multiple of the weights that is added to every gradient (--optim adamw: decoupled)"),
     REAL("max-norm", max_norm, "0", 0, 1e30, RUNS | KEPT,
          "clip the mean of each group to this norm, before weight decay (default: no clipping)"),
-    TEXT_OF("none|tail[:F]|ema:B", "average", average, "none", RUNS | KEPT,
+    TEXT_OF("none|tail[:F]|ema:B", "average", average, "auto", RUNS | KEPT,
             "weights that are evaluated and saved for use: the newest, their average over the last "
             "F of the updates (tail alone: 0.1), or an exponential average that keeps B of itself "
-            "per update (ema:0.99)"),
+            "per update (ema:0.99); default: the method's, otherwise none"),
     SPEC("delay", delay, "auto", RUNS | PLAN | KEPT | WORKLOAD,
          "distribution of the time per mini-batch; in a real run, of an added delay (default: "
          "exp:mean=1 if simulated, no delay in a real run)"),

@@ -183,6 +183,7 @@ struct pl_built {
     size_t *tensor_end;                    /* the job's tensors, if clients compute; or NULL */
     struct pl_model_range *range;          /* the job's ranges, if the layout has rules; or NULL */
     const char *schedule;                  /* of the learning rate: the user's or the method's */
+    const char *average;                   /* of the weights, likewise */
     char given[PL_N_COLUMNS][PL_SPEC_MAX]; /* the columns as they were given */
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];  /* resolved, as they are reported */
 };

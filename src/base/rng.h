@@ -24,7 +24,8 @@ enum pl_stream {
     PL_STREAM_TEST,      /* tests and benchmarks */
     PL_STREAM_REDUCE,    /* chance used by reductions (bucketing) */
     PL_STREAM_ATTACK,    /* what hostile workers send */
-    PL_STREAM_TRUST      /* which samples the server trusts */
+    PL_STREAM_TRUST,     /* which samples the server trusts */
+    PL_STREAM_TWIN       /* forecasts for tuners that switch policies */
 };
 
 struct pl_rng {

@@ -72,13 +72,26 @@ static void *control_state(size_t size, const void *conf, size_t conf_size) {
     return state;
 }
 
+static int control_arms(struct pl_control *c, const struct pl_control_conf *conf,
+                        struct pl_why *why) {
+    c->chosen.arm = -1;
+    if (!c->tuner->arms) return PL_OK;
+    int rc =
+        pl_arms_new(c->tuner->arms(conf->tuner_conf), conf->n_workers, conf->seed, &c->arms, why);
+    if (rc) return rc;
+    c->info.arm = pl_arms_table(c->arms, &c->info.n_arms);
+    c->info.current = pl_arms_find(c->arms, c->policy, c->view.knobs.k);
+    return PL_OK;
+}
+
 int pl_control_new(const struct pl_control_conf *conf, struct pl_control **out,
                    struct pl_why *why) {
     const struct pl_policy *policy = conf->policy;
     const struct pl_tuner *tuner = conf->tuner;
     int n_workers = conf->n_workers;
     struct pl_knobs knobs = policy->knobs(conf->policy_conf);
-    struct pl_run_info info = {n_workers, policy->by_batch, knobs.k};
+    struct pl_run_info info = {
+        .n_workers = n_workers, .by_batch = policy->by_batch, .k = knobs.k, .current = -1};
     int rc = control_check(conf, &info, why);
     if (rc) return rc;
     struct pl_control *c = calloc(1, sizeof *c);
@@ -111,8 +124,9 @@ int pl_control_new(const struct pl_control_conf *conf, struct pl_control **out,
                                .timer_ns = PL_NO_TIMER,
                                .rng = &c->rng,
                                .replicas = c->replicas};
-    if (tuner->init) tuner->init(c->tuner_state, &c->info, &c->view.knobs);
-    rc = control_tuned(c, knobs, why);
+    rc = control_arms(c, conf, why);
+    if (!rc && tuner->init) tuner->init(c->tuner_state, &c->info, &c->view.knobs);
+    if (!rc) rc = control_tuned(c, knobs, why);
     if (rc) {
         pl_control_free(c);
         return rc;
@@ -124,6 +138,7 @@ int pl_control_new(const struct pl_control_conf *conf, struct pl_control **out,
 void pl_control_free(struct pl_control *c) {
     if (!c) return;
     pl_replicas_free(c->replicas);
+    pl_arms_free(c->arms);
     free(c->policy_state);
     free(c->tuner_state);
     free(c->worker);
@@ -161,6 +176,7 @@ static void control_on_join(struct pl_control *c, const struct pl_event *e) {
     w->clock = slowest;
     w->base = CONTROL_NO_VERSION; /* a worker that returns has lost its version */
     c->view.n_alive++;
+    pl_arms_moved(c->arms);
     pl_control_set_idle(c, e->worker, e->now_ns);
     pl_replicas_join(c->replicas, e->worker);
     if (c->policy->join)
@@ -190,6 +206,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
         c->view.n_contributors--;
     }
     c->view.n_alive--;
+    pl_arms_moved(c->arms);
     w->state = PL_GONE;
     w->since_ns = e->now_ns;
     w->prev = w->next = -1;
@@ -202,6 +219,7 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
 static int control_on_arrive(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     struct pl_worker *w = &c->worker[e->worker];
     if (c->tuner->task) c->tuner->task(c->tuner_state, (double)c->took_ns * 1e-9, true);
+    pl_arms_task(c->arms, e->worker, (double)c->took_ns * 1e-9, true);
     pl_control_end_busy(c, w);
     pl_control_set_idle(c, e->worker, e->now_ns);
     if (c->replicas) pl_replicas_arrive(c->replicas, e->worker);
@@ -223,6 +241,52 @@ static int control_on_measured(struct pl_control *c, const struct pl_event *e, s
     struct pl_knobs before = c->view.knobs;
     c->tuner->measure(c->tuner_state, &c->info, &c->view, &e->measure, &c->view.knobs);
     return control_tuned(c, before, why);
+}
+
+static void control_on_scored(struct pl_control *c, const struct pl_event *e) {
+    if (c->tuner->score) c->tuner->score(c->tuner_state, &c->info, &c->view, e->loss);
+}
+
+/* --- switching ---------------------------------------------------------------------------- */
+
+/* Asks the tuner which policy is to go on after a commit. */
+static int control_choose(struct pl_control *c, struct pl_why *why) {
+    int rc = pl_arms_forecast(c->arms, &c->view, why);
+    if (rc) return rc;
+    struct pl_switch s = c->tuner->choose(c->tuner_state, &c->info, &c->view);
+    if (s.arm >= c->info.n_arms || s.arm < -1)
+        return pl_fail(why, PL_EPOLICY, "tuner '%s' broke its contract: it chose arm %d of %d",
+                       c->tuner->id.name, s.arm, c->info.n_arms);
+    if (s.arm == c->info.current && !s.returns) s.arm = -1;
+    c->chosen = s;
+    return PL_OK;
+}
+
+int pl_control_use_arm(struct pl_control *c, int arm) {
+    const struct pl_arm *a = &c->info.arm[arm];
+    void *state = control_state(a->policy->state_size, a->conf, a->policy->id.conf_size);
+    if (!state) return PL_ENOMEM;
+    free(c->policy_state);
+    c->policy_state = state;
+    c->policy = a->policy;
+    c->policy_size = a->policy->state_size;
+    c->info.by_batch = a->policy->by_batch;
+    c->info.current = arm;
+    c->view.knobs = a->knobs;
+    return PL_OK;
+}
+
+/* The policy of an arm takes over. What is being computed goes on, unless the model has returned to
+ * an earlier one; workers that the policy before left idle would wait for nobody now. */
+static int control_on_switch(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
+    bool returns = e->samples != 0;
+    if (!c->arms || e->task >= (uint64_t)c->info.n_arms)
+        return pl_fail(why, PL_EUSAGE, "there is no policy to switch to");
+    if (pl_control_use_arm(c, (int)e->task)) return pl_fail(why, PL_ENOMEM, "out of memory");
+    c->chosen = (struct pl_switch){.arm = -1};
+    pl_start_idle(&c->plan, &c->view);
+    if (returns) pl_restart_busy(&c->plan, &c->view);
+    return PL_OK;
 }
 
 static void control_on_reject(struct pl_control *c, const struct pl_event *e) {
@@ -275,6 +339,8 @@ int pl_control_decide(struct pl_control *c, const struct pl_event *e, const stru
             control_on_reject(c, e);
         break;
     case PL_MEASURED: rc = control_on_measured(c, e, why); break;
+    case PL_SCORED: control_on_scored(c, e); break;
+    case PL_SWITCH: rc = control_on_switch(c, e, why); break;
     case PL_TIMER:
         if (e->now_ns < c->view.timer_ns) return PL_OK;
         c->view.timer_ns = PL_NO_TIMER;
@@ -287,6 +353,7 @@ int pl_control_decide(struct pl_control *c, const struct pl_event *e, const stru
     case PL_END: return PL_OK;
     }
     if (!rc) rc = pl_referee(c, e, why);
+    if (!rc && c->arms && c->n_closed > 0) rc = control_choose(c, why);
     if (rc) return rc;
     c->plan.to_log = c->timeline.watched;
     if (c->decided.log) c->decided.log(c->decided.ctx, c, e, &c->plan);
@@ -361,6 +428,22 @@ bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task
 
 bool pl_control_measures(const struct pl_control *c) {
     return c->tuner->measure != NULL;
+}
+
+bool pl_control_scores(const struct pl_control *c) {
+    return c->tuner->score != NULL;
+}
+
+bool pl_control_switches(const struct pl_control *c) {
+    return c->arms != NULL;
+}
+
+struct pl_switch pl_control_chosen(const struct pl_control *c) {
+    return c->chosen;
+}
+
+enum pl_cancels pl_control_cancels(const struct pl_control *c) {
+    return c->policy->cancels ? c->policy->cancels(c->policy_state) : PL_CANCELS_NONE;
 }
 
 const struct pl_timeline *pl_control_timeline(const struct pl_control *c) {

@@ -37,6 +37,8 @@ enum pl_event_kind {
     PL_MEASURED,   /* what was measured at the last commit, if the tuner wants it */
     PL_TIMER,      /* the time is view.timer_ns; ignored before that, or if none is set */
     PL_BASE_READY, /* a worker's own base is complete, and its peers may read it */
+    PL_SCORED,     /* the model was evaluated, if the tuner wants to know: its loss */
+    PL_SWITCH,     /* the tuner has chosen another policy: see pl_control_chosen */
     PL_END         /* the last line of the log: the run has ended; see pl_control_end */
 };
 
@@ -44,21 +46,22 @@ struct pl_event {
     enum pl_event_kind kind;
     uint64_t now_ns; /* never less than in the event before */
     int worker;
-    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_BASE_READY */
+    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_BASE_READY; PL_SWITCH: the arm */
     uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: the part of the task's time spent sending */
-    uint32_t samples; /* PL_ARRIVE; PL_REJECT of a finite vector that was not believed */
-    double loss;      /* PL_ARRIVE */
+    uint32_t samples; /* PL_ARRIVE; PL_REJECT of a finite vector that was not believed; PL_SWITCH:
+                         1 if the model has returned to an earlier one */
+    double loss;      /* PL_ARRIVE, PL_SCORED */
     struct pl_measure measure;
 };
 
 /* Whether the event is about one worker. */
 static inline bool pl_event_has_worker(const struct pl_event *e) {
-    return e->kind != PL_MEASURED && e->kind != PL_TIMER && e->kind != PL_END;
+    return e->kind < PL_MEASURED || e->kind == PL_BASE_READY;
 }
 
 /* Whether the engine makes the event itself, so that no recording needs it. */
 static inline bool pl_event_is_made(const struct pl_event *e) {
-    return e->kind == PL_MEASURED || e->kind == PL_END;
+    return e->kind == PL_MEASURED || e->kind == PL_SWITCH || e->kind == PL_END;
 }
 
 /* A member of the open group. */
@@ -155,6 +158,15 @@ bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task
 int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how) PL_COLD;
 
 bool pl_control_measures(const struct pl_control *c); /* the tuner wants PL_MEASURED */
+bool pl_control_scores(const struct pl_control *c);   /* the tuner wants PL_SCORED */
+bool pl_control_switches(const struct pl_control *c); /* the tuner may switch the policy */
+
+/* What the tuner has chosen at the last commit; arm -1: nothing else. The engine carries out a
+ * return to an earlier model with the commit, and then makes the event PL_SWITCH. */
+struct pl_switch pl_control_chosen(const struct pl_control *c);
+
+/* Which busy workers a commit of the policy in force cancels. */
+enum pl_cancels pl_control_cancels(const struct pl_control *c);
 
 /* What the workers did, up to the last event that was carried out. */
 const struct pl_timeline *pl_control_timeline(const struct pl_control *c);

@@ -57,6 +57,16 @@ static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
     return sane ? PL_OK : PL_EDATA;
 }
 
+/* The arm in force and what was measured. */
+static void archive_arms(struct pl_control *c, const struct pl_archive *k) {
+    uint64_t current = (uint64_t)(c->info.current + 1);
+    if (!c->arms) return;
+    pl_arms_archive(c->arms, k);
+    pl_archive_wholes(k, "control.arm", &current, 1);
+    if (k->restoring && current > 0 && current <= (uint64_t)c->info.n_arms)
+        pl_control_use_arm(c, (int)current - 1);
+}
+
 int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
     struct pl_timeline *l = &c->timeline;
     struct pl_fates f = pl_control_fates(c);
@@ -83,6 +93,7 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
     pl_archive_numbers(k, "control.seconds", seconds, 4);
     pl_archive_wholes(k, "control.rng", rng, n_rng);
     archive_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
+    archive_arms(c, k);
     bool tuned = archive_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
     int rc = archive_workers(c, k);
     if (rc || !k->restoring) return rc;

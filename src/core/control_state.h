@@ -2,6 +2,7 @@
 #ifndef PL_CORE_CONTROL_STATE_H
 #define PL_CORE_CONTROL_STATE_H
 
+#include "core/arms.h"
 #include "core/control.h"
 #include "core/grid_locks.h"
 #include "core/replicas.h"
@@ -15,6 +16,8 @@ struct pl_control {
     void *policy_state, *tuner_state;
     size_t policy_size;
     struct pl_run_info info;
+    struct pl_arms *arms;    /* NULL: the policy stays */
+    struct pl_switch chosen; /* at the last commit */
 
     struct pl_view view; /* view.worker points at `worker`, view.rng at `rng` */
     struct pl_worker *worker;
@@ -98,6 +101,9 @@ static inline bool pl_control_knows(const struct pl_control *c, int worker) {
 static inline size_t pl_control_n_members(const struct pl_control *c) {
     return c->n_closed + (size_t)c->view.n_taken;
 }
+
+/* Makes the policy of an arm the one in force. 0 or PL_ENOMEM. */
+int pl_control_use_arm(struct pl_control *c, int arm);
 
 /* Checks the plan and carries it out in order. */
 int pl_referee(struct pl_control *c, const struct pl_event *e, struct pl_why *why);

@@ -7,7 +7,8 @@
 static int groups_first_k(const struct pl_policy *policy, const struct pl_choice *tuner,
                           int n_workers, struct pl_knobs *knobs) {
     const struct pl_tuner *t = (const struct pl_tuner *)tuner->entry;
-    struct pl_run_info info = {n_workers, policy->by_batch, knobs->k};
+    struct pl_run_info info = {
+        .n_workers = n_workers, .by_batch = policy->by_batch, .k = knobs->k, .current = -1};
     if (!t->init) return PL_OK;
     char *state = calloc(1, t->state_size + 1);
     if (!state) return PL_ENOMEM;

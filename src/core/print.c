@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/control.h"
+#include "core/control_state.h"
 
 /* Nanoseconds as seconds, exactly, without trailing zeros. */
 static void print_time(uint64_t ns, char *out, size_t max) {
@@ -13,6 +13,16 @@ static void print_time(uint64_t ns, char *out, size_t max) {
     if (out[n - 1] == '.') out[n - 1] = '\0';
 }
 
+/* What a tuner is told, and what it has chosen. */
+static void print_tuning(const struct pl_control *c, const struct pl_event *e, char out[128]) {
+    char spec[PL_SPEC_MAX];
+    out[0] = '\0';
+    if (e->kind == PL_SCORED) snprintf(out, 128, " loss %.17g", e->loss);
+    if (e->kind != PL_SWITCH) return;
+    pl_spec_print(&c->policy->id, c->policy_state, spec, sizeof spec);
+    snprintf(out, 128, " to %.80s%s", spec, e->samples ? ", back to an earlier model" : "");
+}
+
 size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *plan) {
     size_t n;
     pl_control_group(c, &n);
@@ -21,9 +31,9 @@ size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *p
 
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
-    static const char *const kinds[] = {"join",     "arrive", "reject", "leave",
-                                        "measured", "timer",  "base",   "end"};
-    char time[32];
+    static const char *const kinds[] = {"join",  "arrive", "reject", "leave",  "measured",
+                                        "timer", "base",   "scored", "switch", "end"};
+    char time[32], tuning[128];
     size_t n_group;
     const struct pl_member *group = pl_control_group(c, &n_group);
     size_t n = 0; /* written so far; pl_append would look for the end every time */
@@ -36,6 +46,8 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
     if (pl_event_has_worker(e)) SAY(" W%d", e->worker + 1);
     if (e->kind == PL_ARRIVE || e->kind == PL_REJECT || e->kind == PL_BASE_READY)
         SAY("#%llu", (unsigned long long)e->task);
+    print_tuning(c, e, tuning);
+    SAY("%s", tuning);
     const char *sep = ": ";
     for (size_t i = 0; i < plan->n; i++, sep = ", ") {
         const struct pl_action *a = &plan->action[i];

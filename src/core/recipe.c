@@ -1,8 +1,7 @@
 /* The published methods: one row each. A row gives a name, what the method does, its citation, and
  * the columns that differ from pl_column_default: .policy always, and .tuner, .correct, .reduce,
- * .optim, .local, .filter, .schedule or .lr where the method needs another than the default; and
- * .when, a sentence for those who choose.
- * To add a method, add a row. */
+ * .optim, .local, .filter, .schedule, .average or .lr where the method needs another than the
+ * default; and .when, a sentence for those who choose. To add a method, add a row. */
 #include "core/recipe.h"
 
 #include <ctype.h>
@@ -34,6 +33,10 @@ const char *const pl_column_default[PL_N_COLUMNS] = {NULL,  "fixed",    "none", 
          .id
 
 static const struct pl_entry *const recipe_table[] = {
+    METHOD("auto", "the fastest policy and K whose noise does not show, chosen during the run", "",
+           .policy = "kbatchasync:k=all", .tuner = "auto", .average = "tail",
+           .when = "You do not know which method suits your workers and your learning rate, or "
+                   "their speeds change during the run."),
     METHOD("sync", "wait for all workers", DUTTA, .policy = "ksync:k=all",
            .when = "Workers take about equal time, or you need the reference that every paper "
                    "compares with."),

@@ -25,6 +25,7 @@ struct pl_recipe {
         const char *column[PL_N_COLUMNS]; /* the same, by number */
     };
     const char *schedule; /* of the learning rate, unless lr-schedule is given; NULL: constant */
+    const char *average;  /* of the weights, unless one is given; NULL: none */
     double lr;            /* unless one is given; 0: that of the optimizer */
     const char *when;     /* when to use it, in a sentence or two */
 };

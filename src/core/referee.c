@@ -109,6 +109,7 @@ static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t no
     a->task = c->worker[a->worker].task;
     double seconds = (double)(now_ns - c->worker[a->worker].since_ns) * 1e-9;
     if (c->tuner->task) c->tuner->task(c->tuner_state, seconds, false);
+    pl_arms_task(c->arms, a->worker, seconds, false);
     pl_timeline_wasted(&c->timeline, a->worker, &c->worker[a->worker], now_ns, "cancelled");
     pl_control_end_busy(c, &c->worker[a->worker]);
     pl_control_set_idle(c, a->worker, now_ns);

@@ -35,6 +35,7 @@ static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
     const struct pl_host_ops *h = &e->conf.host;
     if (h->update) h->update(h->ctx, a + 1, (size_t)(end - a - 1));
     int rc = e->models.commit ? e->models.commit(e, a, measure, why) : PL_OK;
+    if (!rc && pl_switch_return(e)) rc = pl_engine_memory(e, "an earlier model", why);
     if (a->version >= e->last_version || (e->job->limits.epochs > 0 && pl_engine_reached(e)))
         pl_engine_limit_reached(e);
     return rc;
@@ -84,8 +85,8 @@ void pl_engine_judged(struct pl_engine *e, size_t i, bool finite) {
         pl_standing_failed(e, &event, "sent a gradient that is not finite");
 }
 
-/* What a commit measured comes as an event of its own. A plan has at most one commit and this event
- * leads to none, so it nests once. */
+/* What a commit measured comes as an event of its own, and so does a switch that the tuner chose at
+ * it. A plan has at most one commit and these events lead to none, so they nest once. */
 static int carry_measured(struct pl_engine *e, const struct pl_event *event,
                           const struct pl_measure *measure, struct pl_why *why) {
     struct pl_event measured = {.kind = PL_MEASURED, .now_ns = event->now_ns, .measure = *measure};
@@ -99,6 +100,9 @@ int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_
     int rc = pl_control_decide(e->control, event, &plan, why);
     if (!rc) rc = carry_plan(e, plan, &committed, &measure, why);
     if (!rc) pl_control_carried_out(e->control, event, plan);
-    if (rc || !committed || !e->measures) return rc;
-    return carry_measured(e, event, &measure, why);
+    if (!rc && event->kind == PL_SCORED && pl_switch_scored(e, event->loss))
+        rc = pl_engine_memory(e, "the best model", why);
+    if (!rc && committed && e->measures) rc = carry_measured(e, event, &measure, why);
+    if (!rc && committed) rc = pl_switch_event(e, event->now_ns, why);
+    return rc;
 }

@@ -23,7 +23,8 @@ static bool central_frees_base_early(const struct pl_engine *e) {
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     const struct pl_correct *correct = (const struct pl_correct *)job->correct.entry;
     return policy->fetches && policy->fetches(job->policy.conf) &&
-           !(correct->id.needs & PL_NEEDS_BASE) && !pl_filter_any(&job->filter);
+           !pl_control_switches(e->control) && !(correct->id.needs & PL_NEEDS_BASE) &&
+           !pl_filter_any(&job->filter);
 }
 
 static int central_first(struct pl_engine *e, const float *w0, size_t dim, struct pl_why *why) {

@@ -106,6 +106,7 @@ void pl_engine_free(struct pl_engine *e) {
     free(e->group);
     free(e->group_id);
     free(e->needed);
+    free(e->best.w);
     free(e);
 }
 

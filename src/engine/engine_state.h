@@ -94,6 +94,10 @@ struct pl_engine {
     struct pl_group_vector *group; /* [n_group] the open group */
     int *group_id;                 /* [n_group] and the ids of its vectors */
     size_t n_group, room_group;
+    struct engine_best {
+        float *w; /* [dim of the slice]; NULL: none yet */
+        double loss;
+    } best; /* model that was evaluated, for a return; see switch.c */
     uint64_t last_update_ns;
     uint64_t last_version; /* the run ends with it; UINT64_MAX: no limit on updates */
     struct pl_start start; /* the task that starts; what is the same for all is set once */
@@ -171,6 +175,12 @@ int pl_engine_step(struct pl_engine *e, const struct pl_event *event, struct pl_
 int pl_engine_own_vectors(struct pl_engine *e, size_t dim);
 const struct pl_progress *pl_engine_own_progress(const struct pl_engine *e);
 int pl_engine_archive_progress(struct pl_engine *e, const struct pl_archive *k);
+
+/* Copies the model if this is the lowest loss so far (0 or PL_ENOMEM); returns to that if the tuner
+ * has chosen so (likewise); switches if it has chosen another policy. */
+int pl_switch_scored(struct pl_engine *e, double loss);
+int pl_switch_return(struct pl_engine *e);
+int pl_switch_event(struct pl_engine *e, uint64_t now_ns, struct pl_why *why);
 
 /* What a commit found out about member i of the group that it read. */
 void pl_engine_judged(struct pl_engine *e, size_t i, bool finite);

@@ -63,6 +63,13 @@ bool pl_engine_has_score(const struct pl_engine *e) {
     return !e->replicas && e->scored_ns != UINT64_MAX && e->scored_version == e->view->version;
 }
 
+/* Tells a tuner that wants to know. In a replay the recording has it. */
+static void model_tell(struct pl_engine *e, double loss) {
+    struct pl_event event = {.kind = PL_SCORED, .now_ns = e->view->now_ns, .loss = loss};
+    if (e->ended || e->conf.replays || e->conf.follows || !pl_control_scores(e->control)) return;
+    if (pl_engine_step(e, &event, &e->out->trouble)) pl_engine_end(e);
+}
+
 void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct pl_point *p) {
     if (e->store) pl_job_tell_median(e->job, e->store, &e->told_median);
     e->out->consensus = p->consensus;
@@ -74,6 +81,7 @@ void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct 
     e->scored_version = p->updates;
     if (e->conf.watch.point) e->conf.watch.point(e->conf.watch.ctx, p);
     if (reached) pl_engine_limit_reached(e);
+    model_tell(e, score->loss);
 }
 
 bool pl_engine_score_again(struct pl_engine *e, uint64_t now_ns) {

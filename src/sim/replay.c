@@ -106,9 +106,14 @@ uint64_t pl_replay_until(const struct pl_replay *p) {
 
 void pl_replay_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan) {
-    static const char *const kinds[] = {
-        "joined",    "returned a task",   "returned a task that was rejected", "left", "",
-        "was woken", "completed its base"};
+    static const char *const kinds[] = {"joined",
+                                        "returned a task",
+                                        "returned a task that was rejected",
+                                        "left",
+                                        "",
+                                        "was woken",
+                                        "completed its base",
+                                        "was evaluated"};
     struct pl_replay *p = ctx;
     (void)c;
     (void)plan;

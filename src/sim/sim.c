@@ -53,7 +53,7 @@ static int sim_recorded(struct sim *s) {
         rc = pl_sim_move(s, e.kind, e.worker);
     else if (e.kind == PL_BASE_READY)
         rc = pl_sim_base_ready(s, e.worker, e.task);
-    else if (e.kind == PL_TIMER)
+    else if (e.kind == PL_TIMER || e.kind == PL_SCORED)
         rc = pl_engine_event(s->engine, &e, NULL, s->why);
     else if (pl_sim_is_current(s, e.worker, e.task))
         rc = pl_sim_bring(s, &e);
@@ -229,8 +229,6 @@ static int sim_engine(struct sim *s) {
 
 static int sim_make(struct sim *s) {
     const struct pl_job *job = s->job;
-    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
-    s->cancels = policy->cancels ? policy->cancels(job->policy.conf) : PL_CANCELS_NONE;
     s->update_ns = pl_delay_ns(job->update_time);
     s->worker = calloc((size_t)job->n_workers, sizeof *s->worker);
     if (!s->worker ||

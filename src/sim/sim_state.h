@@ -49,13 +49,12 @@ struct sim {
     struct pl_stepped *stepped;   /* NULL: the simulator computes gradients itself */
     struct sim_worker *worker;
     uint64_t now_ns, n_events;
-    uint64_t update_ns;           /* duration of an update */
-    uint64_t ready_ns;            /* when the server has finished the last one */
-    uint64_t n_still;             /* events at this time so far, */
-    uint64_t still_version;       /* and the version when they were last too many */
-    struct pl_crossing *crossing; /* NULL: no target, or a stepped simulation */
-    float *room;                  /* [dim] for a model that is not a version */
-    enum pl_cancels cancels;
+    uint64_t update_ns;              /* duration of an update */
+    uint64_t ready_ns;               /* when the server has finished the last one */
+    uint64_t n_still;                /* events at this time so far, */
+    uint64_t still_version;          /* and the version when they were last too many */
+    struct pl_crossing *crossing;    /* NULL: no target, or a stepped simulation */
+    float *room;                     /* [dim] for a model that is not a version */
     size_t n_script;                 /* lines that are still to come */
     bool interrupted;                /* the watch ended the run */
     struct pl_replay *replay;        /* NULL: not a replay */
@@ -76,6 +75,11 @@ static inline bool pl_sim_is_current(const struct sim *s, int worker, uint64_t t
 
 /* What the engine needs from its host; ctx is the simulation. */
 struct pl_host_ops pl_sim_host(struct sim *s);
+
+/* Whether a commit cancels all tasks. */
+static inline bool pl_sim_cancels(const struct sim *s) {
+    return pl_control_cancels(pl_engine_control(s->engine)) == PL_CANCELS_ALL;
+}
 
 /* Tasks that will certainly arrive: if a commit cancels all others, what the group still needs. */
 int pl_sim_sure(const struct sim *s);

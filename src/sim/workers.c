@@ -149,7 +149,7 @@ static void workers_update(void *ctx, const struct pl_action *after, size_t n) {
     (void)after;
     (void)n;
     s->ready_ns = s->now_ns + s->update_ns;
-    if (s->prefetch && s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, 0);
+    if (s->prefetch && pl_sim_cancels(s)) pl_prefetch_need(s->prefetch, 0);
 }
 
 struct pl_host_ops pl_sim_host(struct sim *s) {
@@ -170,7 +170,7 @@ struct pl_host_ops pl_sim_host(struct sim *s) {
 
 int pl_sim_sure(const struct sim *s) {
     const struct pl_view *v = s->view;
-    if (s->cancels != PL_CANCELS_ALL) return v->n_workers;
+    if (!pl_sim_cancels(s)) return v->n_workers;
     return v->knobs.k > v->n_taken ? v->knobs.k - v->n_taken : 1;
 }
 
@@ -185,7 +185,7 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     e->kind = PL_ARRIVE;
     e->samples = pl_part_samples(s->job, w->now->at.part);
     /* the place of this one must not go to a task that may be cancelled */
-    if (s->cancels == PL_CANCELS_ALL) pl_prefetch_need(s->prefetch, pl_sim_sure(s) - 1);
+    if (pl_sim_cancels(s)) pl_prefetch_need(s->prefetch, pl_sim_sure(s) - 1);
     int rc = pl_prefetch_collect(s->prefetch, w->now);
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
     if (rc) /* only a gradient function of the embedding program can fail otherwise */

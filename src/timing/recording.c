@@ -31,9 +31,10 @@ enum {
     RECORDED_LEAVE,
     RECORDED_END, /* takes the number of PL_MEASURED, which is never recorded */
     RECORDED_TIMER,
-    RECORDED_MADE
+    RECORDED_MADE,
+    RECORDED_SCORED
 };
-_Static_assert((int)RECORDED_MADE == (int)PL_BASE_READY + 1, "kinds are numbered as in control");
+_Static_assert((int)RECORDED_SCORED == (int)PL_SCORED + 1, "kinds are numbered as in control");
 
 /* --- bytes ------------------------------------------------------------------------------- */
 
@@ -220,6 +221,7 @@ void pl_recorder_event(void *ctx, const struct pl_control *c, const struct pl_ev
         struct recorder_line l = {
             .kind = (uint32_t)e->kind + 1, .worker = worker, .now_ns = e->now_ns};
         if (e->kind == PL_BASE_READY) l.task = e->task;
+        if (e->kind == PL_SCORED) l.loss = e->loss;
         if (e->kind == PL_ARRIVE || e->kind == PL_REJECT) {
             l.task = e->task;
             l.began_ns = r->began_ns[e->worker];
@@ -351,7 +353,7 @@ static int recording_read_event(struct reader *r, const uint8_t *b) {
     uint32_t kind = recording_get_u32(b), worker = recording_get_u32(b + 4);
     uint64_t now_ns = recording_get_u64(b + 8), loss = recording_get_u64(b + 40);
     uint64_t before = out->n_events ? out->event[out->n_events - 1].now_ns : 0;
-    if (kind < RECORDED_JOIN || kind > RECORDED_MADE)
+    if (kind < RECORDED_JOIN || kind > RECORDED_SCORED)
         return recording_damaged(r, "unknown kind of event");
     if (worker >= (uint32_t)out->n_workers)
         return recording_damaged(r, "its worker number is too large");

@@ -76,6 +76,8 @@ void book_note_event(struct book *b, const struct pl_event *e) {
         b->arrived_lag = b->version - w->base;
         break; /* idle once its fate is known: see note_fate */
     case PL_MEASURED:
+    case PL_SCORED:
+    case PL_SWITCH:
     case PL_END:
     case PL_BASE_READY: break;
     case PL_TIMER: b->timer = PL_NO_TIMER; break;

@@ -241,8 +241,8 @@ static bool check_abs(struct book *b, struct pl_knobs now) {
 
 /* A row without a check: what every tuner promises is all there is to see. */
 static const struct tuner_promises tuner_table[] = {
-    {"fixed", NULL},    {"adasync", NULL},       {"abs", check_abs},
-    {"fastestk", NULL}, {"growing-bound", NULL}, {NULL, NULL},
+    {"fixed", NULL},         {"adasync", NULL}, {"abs", check_abs}, {"fastestk", NULL},
+    {"growing-bound", NULL}, {"auto", NULL},    {NULL, NULL},
 };
 
 const struct tuner_promises *promises_of_tuner(const char *name) {

@@ -226,7 +226,7 @@ TEST(deceit_is_refused) {
     check_hostile("damaged at event 3: its time", 2, 1, l, 3);
     l[2] = (struct line){.kind = 0, .now = 6};
     check_hostile("damaged at event 3: unknown kind", 2, 1, l, 3);
-    l[2].kind = 8;
+    l[2].kind = 9;
     check_hostile("damaged at event 3: unknown kind", 2, 1, l, 3);
     l[2] = (struct line){.kind = 2, .now = 6, .task = 1, .began = 7};
     check_hostile("damaged at event 3: its task arrived before", 2, 1, l, 3);

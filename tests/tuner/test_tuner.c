@@ -69,7 +69,7 @@ TEST(test_adasync_discrete) {
 static int chosen(const struct pl_growk *times, int rule, bool by_batch, int k0, double f) {
     struct pl_growk g = *times;
     struct pl_growk_conf c = {k0, 1, rule};
-    struct pl_run_info scene = {8, by_batch, k0};
+    struct pl_run_info scene = {.n_workers = 8, .by_batch = by_batch, .k = k0};
     struct pl_worker w = {.state = PL_IDLE};
     struct pl_view v = {.worker = &w, .n_workers = 8};
     struct pl_knobs knobs = {k0, PL_NO_BOUND};
@@ -232,7 +232,7 @@ TEST(test_what_tuners_refuse) {
                 void *conf;
                 snprintf(spec, sizeof spec, "%s:k0=%d", tuners[t], k0);
                 assert_int_equal(pl_spec_parse(&pl_tuner_family, spec, n, &e, &conf, NULL), 0);
-                struct pl_run_info scene = {n, false, 1};
+                struct pl_run_info scene = {.n_workers = n, .k = 1};
                 const char *no = ((const struct pl_tuner *)e)->check(conf, &scene);
                 if ((no == NULL) != (k0 < n || k0 == 1)) /* one of one may stay what it is */
                     fail_msg("%s with %d workers: %s", spec, n, no ? no : "accepted");

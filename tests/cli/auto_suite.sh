@@ -1,0 +1,15 @@
+#!/bin/sh
+# The quick form of scripts/auto-suite prints a line per scenario and a summary, and method auto
+# reaches the target wherever a fixed choice does. Simulated times do not depend on the machine.
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
+
+"$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick >out 2>err || fail "auto-suite: $(cat err)"
+[ "$(grep -c '^exp .* softmax ' out)" -eq 2 ] || fail "not two scenarios: $(cat out)"
+grep -q '^2 scenarios: geometric mean of T_auto/T_best ' out || fail "no summary: $(cat out)"
+grep -q '^not reached although a fixed arm did: 0 ' out || fail "auto fails: $(cat out)"
+grep -q ' inf ' out && fail "nothing was reached: $(cat out)"
+
+echo "-- what it is not made for"
+"$PACELINE" simulate --method auto:arms=ksync+ssp --model none >out 2>err && fail "ssp is an arm"
+grep -q "policy 'ssp' has no K; choose from others" err || fail "$(cat err)"
+exit $bad
