@@ -212,7 +212,10 @@ PL_API int pl_simulate(pl_setup *setup, pl_run **out);
  * Rank 0 is the server and its options count; the others are its workers until the run has ended.
  * They return what rank 0 returns, with *out NULL and no message. The first call initialises MPI,
  * unless the program has done so (with MPI_THREAD_FUNNELED or more); MPI then ends with the
- * process. */
+ * process.
+ *
+ * With "standby", it follows another server and returns when it has taken over and the run has
+ * ended; *out is NULL if that server ended the run itself. */
 PL_API int pl_train(pl_setup *setup, pl_run **out);
 
 /* The rank of this process among those started by mpirun or srun; -1 if it was started alone. */

@@ -151,6 +151,9 @@ const struct pl_opt pl_setup_opts[] = {
              "can join, and all they send is encrypted"),
     BOOL("insecure", insecure, "no", TRAIN | ASIDE,
          "let anybody on the network join at --listen HOST:PORT, without certificates"),
+    TEXT_OF("URL", "standby", standby, "", TRAIN | ASIDE,
+            "follow the server at this address (https://HOST:PORT), and take over its run at "
+            "--listen when it has died"),
     TEXT_OF("none|any|TOKEN", "requests", requests, "none", TRAIN,
             "which programs that join may evaluate the model, set the learning rate, ask for a "
             "checkpoint and end the run: none, any, or those that show TOKEN"),

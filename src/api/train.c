@@ -12,8 +12,12 @@
 #include "observe/metrics.h"
 #include "run/claim.h"
 #include "run/server.h"
+#include "run/standby.h"
+#include "sys/address.h"
 #include "sys/clock.h"
 #include "sys/numerals.h"
+
+#define STANDBY_CLIENTS 1024 /* of a standby: workers that may ask for it at a time, about */
 
 struct train {
     struct pl_setup *setup;
@@ -28,6 +32,7 @@ struct train {
     uint64_t save_ns, save_updates;   /* between checkpoints; the other one is 0 */
     int lock;                         /* of the folder of checkpoints; -1: none */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
+    uint64_t epoch;                   /* of a standby that has taken over; 0: it is none */
 };
 
 /* --- while it runs ----------------------------------------------------------------------- */
@@ -164,13 +169,59 @@ static void train_keep_saving(struct pl_setup *s, const char *path) {
              slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
 }
 
+static bool train_stops(void *ctx) {
+    const struct pl_setup *s = ctx;
+    struct pl_point now = {0};
+    return s->tick && s->tick(s->watch_ctx, &now);
+}
+
+/* Where a standby listens, and its workers find it when it has taken over. */
+static int train_standby_address(struct pl_setup *s, struct pl_listen *out, struct pl_why *why) {
+    const char *first = s->conf.standby;
+    if (strncmp(first, "http://", 7) != 0 && strncmp(first, "https://", 8) != 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "--standby '%.100s' is not the address of a server; write https://HOST:PORT",
+                       first);
+    int rc = pl_listen_read(s->conf.listen, out, why);
+    if (rc || out->address[0]) return rc;
+    return pl_fail(why, PL_EUSAGE, "--standby needs --listen HOST:PORT, where it takes over");
+}
+
+/* Follows the server of --standby until its run is this process's. */
+static int train_follow(struct train *t, struct pl_saved **out) {
+    struct pl_setup *s = t->setup;
+    struct pl_listen listens;
+    struct pl_address a;
+    struct pl_takeover take = {0};
+    int rc = train_standby_address(s, &listens, &s->why);
+    if (rc) return rc;
+    struct pl_standby_conf conf = {.first = s->conf.standby,
+                                   .gateway = {.address = listens.address,
+                                               .keys = s->conf.keys[0] ? s->conf.keys : NULL,
+                                               .n_clients = STANDBY_CLIENTS,
+                                               .log = &s->log},
+                                   .stop = train_stops,
+                                   .ctx = s};
+    rc = pl_standby_follow(&conf, &take, &s->why);
+    if (rc == PL_ECANCELLED) pl_log_note(&s->log, "the run has ended; the standby was not needed");
+    if (rc == PL_EINTR) return pl_fail(&s->why, rc, "interrupted before the standby took over");
+    if (rc || !pl_address_split(listens.address, &a)) return rc ? rc : PL_EUSAGE;
+    snprintf(s->conf.listen, sizeof s->conf.listen, strchr(a.host, ':') ? "[%s]:%d" : "%s:%d",
+             a.host, take.port);
+    *out = take.saved;
+    t->epoch = take.epoch;
+    return PL_OK;
+}
+
 /* Opens the checkpoint to resume from, and adopts its options unless they were set again. */
 static int train_resume(struct train *t, struct pl_saved **out) {
     struct pl_setup *s = t->setup;
-    int rc = s->conf.resume[0] ? train_find(s, out) : PL_OK;
+    bool standby = s->conf.standby[0] != '\0';
+    int rc = standby ? train_follow(t, out) : s->conf.resume[0] ? train_find(s, out) : PL_OK;
     if (rc || !*out) return rc;
-    const char *path = pl_saved_path(*out), *updates = pl_saved_text(*out, "updates");
-    train_keep_saving(s, path);
+    const char *path = standby ? s->conf.standby : pl_saved_path(*out);
+    const char *updates = pl_saved_text(*out, "updates");
+    if (!standby) train_keep_saving(s, path);
     if (pl_setup_is_set(s, "init"))
         rc = pl_fail(&s->why, PL_EUSAGE,
                      "--init gives the weights to begin with, and so does --resume; leave out one");
@@ -178,7 +229,7 @@ static int train_resume(struct train *t, struct pl_saved **out) {
         pl_fail_in(&s->why, rc, path);
     if (!rc) rc = train_resume_weights(s, *out);
     /* the full path, for a recording */
-    char *whole = rc ? NULL : realpath(path, NULL);
+    char *whole = rc || standby ? NULL : realpath(path, NULL);
     if (whole) snprintf(s->conf.resume, sizeof s->conf.resume, "%s", whole);
     free(whole);
     t->resumed = (struct pl_resumed){.path = path,
@@ -222,8 +273,9 @@ struct train_door {
 };
 
 /* One more than that of the server whose checkpoint it continues from. */
-static uint64_t train_epoch(const struct pl_saved *from) {
+static uint64_t train_epoch(const struct train *t, const struct pl_saved *from) {
     const char *last = from ? pl_saved_text(from, "server_epoch") : NULL;
+    if (t->epoch > 0) return t->epoch;
     return 1 + (last ? strtoull(last, NULL, 10) : 0);
 }
 
@@ -240,7 +292,7 @@ static int train_door_open(struct train *t, const struct pl_built *built,
                                             .keys = c->keys[0] ? c->keys : NULL,
                                             .n_clients = built->job.n_workers,
                                             .run = t->run->identity.origin,
-                                            .epoch = train_epoch(from),
+                                            .epoch = train_epoch(t, from),
                                             .returns = c->checkpoint[0] != '\0',
                                             .setup = out->setup,
                                             .log = &s->log};
@@ -283,7 +335,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .save_ns = t->save_ns,
                                     .save_updates = t->save_updates,
                                     .save_keep = (size_t)c->checkpoint_keep,
-                                    .save_epoch = train_epoch(from),
+                                    .save_epoch = train_epoch(t, from),
                                     .save_run = t->run->identity.json,
                                     .save_id = t->run->identity.id,
                                     .save_origin = t->run->identity.origin,
@@ -384,6 +436,10 @@ int pl_train(pl_setup *setup, pl_run **out) {
     /* a copy, because the options of a checkpoint are for this run only */
     if (pl_setup_copy(setup, &t.setup)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
     int rc = train_all(&t, &from, out);
+    if (rc == PL_ECANCELLED && t.setup->conf.standby[0]) { /* nothing was left to do */
+        *out = NULL;
+        rc = PL_OK;
+    }
     setup->why = t.setup->why;
     pl_saved_free(from);
     pl_setup_free(t.setup);

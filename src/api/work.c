@@ -23,6 +23,7 @@ struct work {
     const struct pl_job *job;
     struct pl_link *link;
     int worker, rc;
+    char standby[PL_URL_MAX]; /* of the server, as it was told */
     atomic_uint done;
 };
 
@@ -30,6 +31,14 @@ static void work_loop(void *arg) {
     struct work *w = arg;
     w->rc = pl_worker_loop(w->job, &pl_http, w->link, w->worker, NULL);
     pl_futex_ring(&w->done);
+}
+
+static void work_standby(const struct pl_setup *s, struct work *w) {
+    char url[PL_URL_MAX];
+    pl_http_standby(w->link, url);
+    if (strcmp(url, w->standby) == 0) return;
+    memcpy(w->standby, url, sizeof url);
+    pl_log_detail(&s->log, url[0] ? "the server has a standby at %s" : "it has none%s", url);
 }
 
 /* Works until the server has no more orders. *left is set if this worker was told to stop. */
@@ -40,6 +49,7 @@ static int work_once(struct pl_setup *s, struct work *w, bool *left) {
         return pl_fail(&s->why, PL_ENOMEM, "cannot start a thread");
     while (atomic_load(&w->done) == 0) {
         pl_futex_wait(&w->done, 0, WORK_LOOK_NS);
+        work_standby(s, w);
         if (!*left && s->tick && s->tick(s->watch_ctx, &now)) {
             *left = true;
             pl_http_leave(w->link);

@@ -18,6 +18,10 @@ int cli_serve(int argc, char **argv) {
             "Other machines need certificates. Example, of two machines:\n\n"
             "  paceline keys --out keys --host server.lab   # copy keys/worker to the workers\n"
             "  paceline serve --data digits --workers 4 --listen 0.0.0.0:7070 --keys keys\n"
-            "  paceline work server.lab:7070 --keys keys    # on each worker\n"};
+            "  paceline work server.lab:7070 --keys keys    # on each worker\n\n"
+            "A standby gets the run from the server that it follows, and takes over if that dies:"
+            "\n\n"
+            "  paceline serve --standby https://server.lab:7070 --listen other.lab:7070 --keys "
+            "keys\n"};
     return cli_one_run(&args, argc, argv, pl_train);
 }

@@ -14,7 +14,7 @@ int cli_work(int argc, char **argv) {
     struct cli_args args = {
         .command = "work",
         .brief = "compute for a server on another machine",
-        .usage = "work HOST:PORT [--keys DIR] [--data DATA] [--threads N]",
+        .usage = "work HOST:PORT[,HOST:PORT] [--keys DIR] [--data DATA] [--threads N]",
         .options = PL_FOR_WORK,
         .own = PL_FOR_WORK,
         .flag = flags,
@@ -22,8 +22,9 @@ int cli_work(int argc, char **argv) {
         .restores = true,
         .notes = "Model, data and method are the server's (paceline serve); data that is a file "
                  "must be\n"
-                 "given here. The worker joins again by itself after the server or the network "
-                 "was away.\n"
+                 "given here. A second address is that of a standby. The worker joins again by "
+                 "itself\n"
+                 "after the server or the network was away.\n"
                  "Ctrl-C, SIGTERM or SIGHUP makes it leave: the server knows at once. Examples:\n\n"
                  "  paceline work server.lab:7070 --keys keys\n"
                  "  paceline work 127.0.0.1:7070\n"};

@@ -40,6 +40,10 @@ bool pl_snapshot_finite(const struct pl_snapshot *s);
  * for this one. */
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value);
 
+/* The bytes of its file, malloc()ed. */
+int pl_snapshot_pack(struct pl_snapshot *s, uint64_t updates, unsigned char **out, size_t *bytes,
+                     struct pl_why *why);
+
 /* Creates `dir` if it does not exist, and checks that files can be created in it. */
 int pl_checkpoint_folder(const char *dir, struct pl_why *why);
 

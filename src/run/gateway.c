@@ -110,6 +110,7 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     if (!g) return pl_fail(why, PL_ENOMEM, "out of memory");
     g->conf = *conf;
     if (!g->conf.run) g->conf.run = "";
+    g->standby.has = PL_NO_COPY;
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc =
@@ -125,7 +126,7 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 }
 
 int pl_gateway_port(const struct pl_gateway *g) {
-    return pl_httpd_port(g->httpd);
+    return g ? pl_httpd_port(g->httpd) : 0;
 }
 
 uint64_t pl_gateway_seen(const struct pl_gateway *g) {
@@ -184,6 +185,8 @@ void pl_gateway_close(struct pl_gateway *g) {
         g->seats = s->next;
         pl_gateway_seat_free(s);
     }
+    pl_gateway_give_copy(g, NULL);
+    pl_gateway_votes_free(g);
     for (int i = 0; i < 3; i++) free(g->pem[i]);
     free(g->allowed);
     if (g->wake >= 0) close(g->wake);
@@ -214,6 +217,20 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
 bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
     (void)g, (void)worker, (void)away;
     return false;
+}
+
+bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version) {
+    (void)g, (void)version;
+    return false;
+}
+
+void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy) {
+    (void)g, (void)copy;
+}
+
+struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run) {
+    (void)g, (void)run;
+    return (struct pl_gateway_tally){0};
 }
 
 void pl_gateway_close(struct pl_gateway *g) {

@@ -27,7 +27,7 @@ struct pl_gateway;
 
 struct pl_gateway_conf {
     const char *address; /* HOST:PORT, see sys/address.h */
-    const char *path;    /* the socket of the port */
+    const char *path;    /* the socket of the port; NULL: a standby's, which collects votes */
     const char *keys;    /* folder with ca.pem, server.pem, server-key.pem; NULL: no encryption */
     int n_clients;       /* at most, about */
     const char *run;     /* its id, which it keeps when it is resumed; at most 63 bytes; NULL: "" */
@@ -49,6 +49,21 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* A worker has lost all its connections, and keeps its seat; or one that had is back. Returns false
  * if there is no more news. */
 bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away);
+
+/* For a standby of this server (run/standby.h). Whether it waits for a copy of this version; and a
+ * copy for it, which the gateway frees. */
+struct pl_copy;
+bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version);
+void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy);
+
+/* At a standby: how many workers of the run have lost their server and ask for this one, and the
+ * newest version that one of them has seen. */
+struct pl_gateway_tally {
+    int n;
+    uint64_t seen;
+};
+struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run);
+
 /* Tells all clients that the run has ended, and takes their seats; NULL is fine. */
 void pl_gateway_close(struct pl_gateway *g);
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "run/gateway_state.h"
@@ -32,7 +33,7 @@ enum MHD_Result pl_gateway_answer(struct request *r, unsigned status, const char
 static void answer_add(struct MHD_Response *a, const char *name, const char *fmt, ...)
     PL_PRINTF(3, 4);
 static void answer_add(struct MHD_Response *a, const char *name, const char *fmt, ...) {
-    char text[200];
+    char text[GATEWAY_URL];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -90,8 +91,35 @@ enum MHD_Result pl_gateway_answer_order(struct request *r) {
     answer_add(a, PL_WIRE_STAYS, "%d", o->stays);
     answer_add(a, PL_WIRE_TYPE, "%s", o->half_in ? "bf16" : "f32");
     answer_add(a, PL_WIRE_RESULT, "%s", o->half_out ? "bf16" : "f32");
+    char standby[GATEWAY_URL];
+    pl_gateway_standby_where(r->gateway, standby);
+    if (standby[0]) answer_add(a, PL_WIRE_STANDBY, "%s", standby);
     answer_note(a, o->note);
     return answer_with(r, MHD_HTTP_OK, a);
+}
+
+/* 204: there is none; 410: the run is over. */
+enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, size_t n,
+                                       uint64_t version) {
+    struct pl_gateway *g = r->gateway;
+    int workers = 0;
+    pl_lock_enter(g->lock);
+    bool over = g->over;
+    for (const struct seat *s = g->seats; s; s = s->next)
+        workers += !s->ended && s->kind == PL_CLIENT_WORKER;
+    pl_lock_leave(g->lock);
+    struct MHD_Response *a =
+        bytes ? MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE) : answer_text("");
+    if (!a) {
+        free(bytes);
+        return MHD_NO;
+    }
+    answer_add(a, PL_WIRE_RUN, "%s", g->conf.run);
+    answer_add(a, PL_WIRE_EPOCH, "%" PRIu64, g->conf.epoch);
+    answer_add(a, PL_WIRE_WORKERS, "%d", workers);
+    answer_add(a, PL_WIRE_MODEL, "%" PRIu64, version);
+    answer_add(a, PL_WIRE_OVER, "%d", over);
+    return answer_with(r, over ? MHD_HTTP_GONE : bytes ? MHD_HTTP_OK : MHD_HTTP_NO_CONTENT, a);
 }
 
 enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s) {

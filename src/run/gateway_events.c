@@ -8,6 +8,15 @@
 
 #include "run/gateway_state.h"
 
+/* Where the standby is, if that has changed. Returns the length of the line; 0: it has not. */
+static ssize_t events_standby(struct request *r, char *buffer, size_t max) {
+    char url[GATEWAY_URL];
+    unsigned change = pl_gateway_standby_where(r->gateway, url);
+    if (change == r->standby) return 0;
+    r->standby = change;
+    return snprintf(buffer, max, "standby %s\n", url);
+}
+
 /* The next line: a cancel, the end, or a beat. */
 static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
     struct request *r = ctx;
@@ -21,6 +30,8 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
         pl_lock_leave(g->lock);
         if (atomic_load(&r->cut)) return MHD_CONTENT_READER_END_OF_STREAM;
         if (!over && ended) return MHD_CONTENT_READER_END_OF_STREAM;
+        ssize_t standby = over ? 0 : events_standby(r, buffer, max);
+        if (standby > 0) return standby;
         uint64_t ns = r->beat_ns > now ? r->beat_ns - now : 0;
         enum pl_relay what = over ? PL_RELAY_OVER : PL_RELAY_NOTHING;
         bool beat = r->beat_ns <= now;
@@ -46,7 +57,7 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
 
 enum MHD_Result pl_gateway_events(struct request *r) {
     struct MHD_Response *a =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 256, events_next, r, NULL);
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1024, events_next, r, NULL);
     if (!a) return MHD_NO;
     MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
     pl_lock_enter(r->gateway->lock);

@@ -57,6 +57,7 @@ static int order_wait(struct request *r, int (*wait)(struct seat *s, uint64_t ns
     uint64_t ns = ORDER_POLL_NS, ms = pl_gateway_said_whole(r, PL_WIRE_WAIT, ns / 1000000, &bad);
     if (pl_gateway_said(r, PL_WIRE_WAIT) && !bad) ns = ms * 1000000;
     int rc = ended || atomic_load(&r->cut) ? PL_EINTR : wait(s, ns);
+    if (rc == PL_OK && !pl_gateway_standby_hold(r, s->order.note)) rc = PL_EINTR;
     pl_lock_enter(g->lock);
     r->waits = false;
     ended = s->ended || g->over;

@@ -55,6 +55,8 @@ static enum route request_route(const char *method, const char *url, const char 
     *n = 0;
     if (strcmp(method, "GET") == 0 && strcmp(url, "/healthz") == 0) return ROUTE_HEALTH;
     if (strcmp(method, "GET") == 0 && strcmp(url, "/v1/setup") == 0) return ROUTE_SETUP;
+    if (strcmp(method, "GET") == 0 && strcmp(url, PL_WIRE_COPY) == 0) return ROUTE_COPY;
+    if (strcmp(method, "POST") == 0 && strcmp(url, PL_WIRE_VOTES) == 0) return ROUTE_VOTE;
     if (strncmp(url, PL_WIRE_SEATS, prefix) != 0) return ROUTE_NONE;
     if (!url[prefix]) return strcmp(method, "POST") == 0 ? ROUTE_JOIN : ROUTE_NONE;
     if (url[prefix] != '/') return ROUTE_NONE;
@@ -78,6 +80,9 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     r->route = request_route(method, url, &key, &n);
     *why = "there is nothing here";
     if (r->route == ROUTE_NONE) return MHD_HTTP_NOT_FOUND;
+    *why = "this is a standby, which has not taken over";
+    bool serves = r->gateway->conf.path || r->route == ROUTE_VOTE || r->route == ROUTE_HEALTH;
+    if (!serves) return MHD_HTTP_SERVICE_UNAVAILABLE;
     const char *length = pl_gateway_said(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
     uint64_t bytes = length ? strtoull(length, NULL, 10) : 0;
     *why = "the request is too long";
@@ -111,6 +116,8 @@ static enum MHD_Result request_end(struct request *r) {
     case ROUTE_SETUP:
         return r->gateway->conf.setup ? pl_gateway_answer(r, MHD_HTTP_OK, r->gateway->conf.setup)
                                       : pl_gateway_answer(r, MHD_HTTP_NOT_FOUND, "there is none");
+    case ROUTE_COPY: return pl_gateway_standby(r);
+    case ROUTE_VOTE: return pl_gateway_vote(r);
     case ROUTE_HEALTH: return pl_gateway_answer(r, MHD_HTTP_OK, "ok\n");
     case ROUTE_NONE: break;
     }
@@ -158,6 +165,7 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
         r->previous->next = r->next;
     else
         g->requests = r->next;
+    if (r->follows) pl_gateway_standby_done(r);
     if (s) {
         s->n_requests--;
         s->seen_ns = pl_now_ns();

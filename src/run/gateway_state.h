@@ -20,6 +20,9 @@
 #define GATEWAY_END_NS (3 * GATEWAY_SECOND) /* for clients to learn that the run has ended */
 #define GATEWAY_TIMEOUT_S 10u               /* without progress: handshakes, slow senders */
 #define GATEWAY_NAME 64
+#define GATEWAY_URL 300
+#define GATEWAY_SERVER "server" /* the name in a server's certificate */
+#define PL_NO_COPY UINT64_MAX
 
 struct seat {
     struct seat *next;
@@ -44,6 +47,20 @@ struct seat {
     _Atomic uint64_t task; /* that the client computes; 0: none */
 };
 
+struct standby {
+    atomic_bool waits; /* a request of it waits for a copy */
+    /* the gateway's lock */
+    bool here;             /* it has had a copy, and is not lost: orders wait for it */
+    uint64_t has;          /* the version of its copy, or PL_NO_COPY */
+    int n_requests;        /* of it, */
+    uint64_t seen_ns;      /* and when the last one ended */
+    char url[GATEWAY_URL]; /* where workers reach it */
+    unsigned change;       /* counts how often it came and was lost */
+    struct pl_copy *copy;  /* for its next answer; or NULL */
+};
+
+struct vote;
+
 enum route {
     ROUTE_NONE,
     ROUTE_JOIN,
@@ -53,6 +70,8 @@ enum route {
     ROUTE_NEWEST,
     ROUTE_LEAVE,
     ROUTE_SETUP,
+    ROUTE_COPY,
+    ROUTE_VOTE,
     ROUTE_HEALTH
 };
 
@@ -67,13 +86,15 @@ struct request {
     bool waits;      /* the gateway's lock: it waits in the link, and may be interrupted */
     atomic_bool cut; /* its connection is closed, or another request takes its place */
     bool has_result, late;
+    bool follows; /* it is a standby's */
     struct pl_result result;
     uint64_t absent[PL_ABSENT_WORDS];
     char *into;     /* where the body goes; NULL: it is dropped */
     size_t n, room; /* bytes of it so far, and in all */
     char text[PL_WORD_MAX];
     char name[GATEWAY_NAME];
-    uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due */
+    uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
+    unsigned standby;       /* the change of the standby that was sent */
 };
 
 struct pl_gateway {
@@ -89,6 +110,9 @@ struct pl_gateway {
     struct pl_lock *lock;  /* of the rest */
     struct seat *seats;
     struct request *requests;
+    struct standby standby;
+    struct vote *vote; /* [n_votes] of a standby */
+    int n_votes;
     int n_reports;
     bool over, closed;
 };
@@ -123,6 +147,8 @@ enum MHD_Result pl_gateway_answer(struct request *r, unsigned status, const char
 enum MHD_Result pl_gateway_answer_gone(struct request *r); /* the run is over, or it hung up */
 enum MHD_Result pl_gateway_answer_order(struct request *r);
 enum MHD_Result pl_gateway_answer_newest(struct request *r);
+enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, size_t n,
+                                       uint64_t version); /* frees the bytes; NULL: there is none */
 enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s);
 
 /* gateway_join.c. Why this client must not join; NULL: it may. */
@@ -135,6 +161,19 @@ enum MHD_Result pl_gateway_order_next(struct request *r);
 enum MHD_Result pl_gateway_order_newest(struct request *r);
 
 enum MHD_Result pl_gateway_events(struct request *r); /* gateway_events.c */
+
+/* gateway_standby.c. done() ends a request of the standby; the caller has the lock. look() finds
+ * out whether it is lost, and returns after how long to look again. hold() waits until the standby
+ * has the version of this order; false: the request is not wanted any more. where() returns how
+ * often it has changed where the standby is; "": there is none. */
+enum MHD_Result pl_gateway_standby(struct request *r);
+void pl_gateway_standby_done(struct request *r);
+unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]);
+uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now);
+bool pl_gateway_standby_hold(struct request *r, const uint64_t note[PL_NOTE_WORDS]);
+
+enum MHD_Result pl_gateway_vote(struct request *r); /* gateway_votes.c */
+void pl_gateway_votes_free(struct pl_gateway *g);
 
 /* gateway_request.c, for libmicrohttpd. */
 enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection, const char *url,

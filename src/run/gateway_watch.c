@@ -82,7 +82,8 @@ void pl_gateway_watch(void *arg) {
     struct pollfd *polled = calloc(room, sizeof *polled);
     for (bool closed = !polled; !closed;) {
         struct seat *away = NULL;
-        uint64_t ns = watch_seats(g, &away), count;
+        uint64_t ns = watch_seats(g, &away), count, soon = pl_gateway_standby_look(g, pl_now_ns());
+        if (soon < ns) ns = soon;
         if (pl_now_ns() >= tidy_ns) {
             pl_httpd_tidy(g->httpd, 2 * GATEWAY_TIMEOUT_S * GATEWAY_SECOND);
             tidy_ns = pl_now_ns() + GATEWAY_SECOND;

@@ -91,9 +91,7 @@ void pl_saver_ask(struct pl_saver *s) {
     s->asked = true;
 }
 
-/* What every file says about the run. */
-static void saver_notes(const struct pl_saver *s, struct pl_snapshot *to) {
-    const struct pl_server_conf *c = s->conf;
+void pl_saver_notes(const struct pl_server_conf *c, struct pl_snapshot *to) {
     pl_snapshot_text(to, "setup", c->save_text);
     char epoch[24];
     snprintf(epoch, sizeof epoch, "%llu", (unsigned long long)c->save_epoch);
@@ -117,7 +115,7 @@ static int saver_write_best(struct pl_saver *s) {
     int rc = pl_snapshot_new(&to, &s->why);
     if (rc) return rc;
     pl_snapshot_weights(to, s->conf->job->model, b->w);
-    saver_notes(s, to);
+    pl_saver_notes(s->conf, to);
     saver_note_number(to, "loss", b->score.loss);
     saver_note_number(to, "test_loss", b->score.test_loss);
     saver_note_number(to, "test_accuracy", b->score.test_accuracy);
@@ -200,7 +198,7 @@ static int saver_begin(struct pl_saver *s, struct pl_engine *e) {
         return pl_fail(&s->why, PL_ERUN, "a %s did not answer", s->shards ? "server" : "worker");
     }
     pl_snapshot_weights(s->snapshot, s->conf->job->model, s->held.w);
-    saver_notes(s, s->snapshot);
+    pl_saver_notes(s->conf, s->snapshot);
     s->updates = pl_engine_view(e)->version;
     s->any = true;
     saver_send(s);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/seconds.h"
+#include "run/copy.h"
 #include "run/server_state.h"
 #include "sys/clock.h"
 
@@ -264,6 +265,16 @@ static int server_moved(struct server *s) {
     return rc;
 }
 
+/* A standby has what is to be seen before anybody sees it. */
+static int server_copy(struct server *s) {
+    struct pl_copy *copy = NULL;
+    if (!s->gateway || !pl_gateway_wants_copy(s->gateway, s->view->version)) return PL_OK;
+    int rc = pl_copy_new(s->conf, s->engine, s->room, &copy);
+    if (rc) return pl_fail(s->why, rc, "out of memory for a copy of the run");
+    pl_gateway_give_copy(s->gateway, copy);
+    return PL_OK;
+}
+
 int pl_server_loop(struct server *s) {
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
@@ -272,6 +283,7 @@ int pl_server_loop(struct server *s) {
         int rc = server_time(s); /* before anything that came later */
         if (!rc) rc = pl_server_news(s, &news);
         if (!rc) rc = server_moved(s);
+        if (!rc) rc = server_copy(s);
         if (rc) return rc;
         if (s->saver && pl_saver_due(s->saver, s->view->version))
             pl_saver_poll(s->saver, s->engine, pl_server_now(s));

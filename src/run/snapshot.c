@@ -147,3 +147,12 @@ void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value)
     if (!copy.key || !copy.value) s->failed = true;
     s->text[s->n_text++] = copy;
 }
+
+int pl_snapshot_pack(struct pl_snapshot *s, uint64_t updates, unsigned char **out, size_t *bytes,
+                     struct pl_why *why) {
+    char count[24];
+    snprintf(count, sizeof count, "%llu", (unsigned long long)updates);
+    pl_snapshot_text(s, "updates", count);
+    if (s->failed) return pl_fail(why, PL_ENOMEM, "out of memory for a copy of the run");
+    return pl_tensors_pack(s->tensor, s->n, s->text, s->n_text, out, bytes, why);
+}

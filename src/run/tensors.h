@@ -39,6 +39,10 @@ struct pl_tensors; /* a file that was read */
 int pl_tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                      const struct pl_meta *meta, size_t n_meta, struct pl_why *why);
 
+/* The bytes of that file, malloc()ed. */
+int pl_tensors_pack(const struct pl_tensor *tensors, size_t n, const struct pl_meta *meta,
+                    size_t n_meta, unsigned char **out, size_t *bytes, struct pl_why *why);
+
 /* Syncs the folder that contains `path` to the disk: names that were added or removed last. */
 int pl_tensors_sync_folder(const char *path);
 

@@ -88,6 +88,11 @@ int pl_tensors_sync_folder(const char *path) {
     return rc;
 }
 
+struct tensors_memory {
+    unsigned char *bytes;
+    size_t n;
+};
+
 static int tensors_store(const char *path, const char *header, size_t n_header,
                          const struct pl_tensor *const *sorted, size_t n, struct pl_why *why) {
     struct pl_output o;
@@ -103,6 +108,22 @@ static int tensors_store(const char *path, const char *header, size_t n_header,
     if (!rc && pl_tensors_sync_folder(path))
         rc = pl_fail(why, PL_EIO, "its folder cannot be synced to the disk");
     return rc;
+}
+
+/* The same into memory. */
+static int tensors_copy(const char *header, size_t n_header, const struct pl_tensor *const *sorted,
+                        size_t n, size_t room, struct tensors_memory *to, struct pl_why *why) {
+    unsigned char *at = to->bytes = malloc(8 + n_header + room);
+    if (!at) return pl_fail(why, PL_ENOMEM, "out of memory");
+    pl_tensors_put_length(at, n_header);
+    memcpy(at += 8, header, n_header);
+    at += n_header;
+    for (size_t i = 0; i < n; i++) {
+        if (sorted[i]->bytes > 0) memcpy(at, sorted[i]->data, sorted[i]->bytes);
+        at += sorted[i]->bytes;
+    }
+    to->n = 8 + n_header + room;
+    return PL_OK;
 }
 
 /* Puts the hash and the checksum, which covers the hash, into the header. */
@@ -122,8 +143,10 @@ static void tensors_sign(char *header, size_t n_header, const struct pl_tensor *
     memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
 }
 
-static int tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
-                         const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
+/* To the file at `path`, or if it is NULL to memory. */
+static int tensors_write(const char *path, struct tensors_memory *to,
+                         const struct pl_tensor *tensors, size_t n, const struct pl_meta *meta,
+                         size_t n_meta, struct pl_why *why) {
     for (size_t i = 0; i < n; i++)
         if ((size_t)tensors[i].type >= PL_DTYPES || tensors[i].n_dims < 0 ||
             tensors[i].n_dims > PL_TENSOR_DIMS)
@@ -153,7 +176,8 @@ static int tensors_write(const char *path, const struct pl_tensor *tensors, size
     if (rc == PL_EDATA) rc = PL_EUSAGE; /* the caller's arguments are wrong, not a file */
     if (rc) goto out;
     tensors_sign(header, n_header, sorted, n);
-    rc = tensors_store(path, header, n_header, sorted, n, why);
+    rc = path ? tensors_store(path, header, n_header, sorted, n, why)
+              : tensors_copy(header, n_header, sorted, n, room, to, why);
 out:
     json_decref(checked.root);
     free(checked.row);
@@ -166,11 +190,20 @@ out:
 
 int pl_tensors_write(const char *path, const struct pl_tensor *tensors, size_t n,
                      const struct pl_meta *meta, size_t n_meta, struct pl_why *why) {
-    int rc = tensors_write(path, tensors, n, meta, n_meta, why);
+    int rc = tensors_write(path, NULL, tensors, n, meta, n_meta, why);
     if (rc) {
         char prefix[PL_WHY_MAX];
         snprintf(prefix, sizeof prefix, "checkpoint '%s' cannot be written", path);
         pl_fail_in(why, rc, prefix);
     }
+    return rc;
+}
+
+int pl_tensors_pack(const struct pl_tensor *tensors, size_t n, const struct pl_meta *meta,
+                    size_t n_meta, unsigned char **out, size_t *bytes, struct pl_why *why) {
+    struct tensors_memory to = {NULL, 0};
+    int rc = tensors_write(NULL, &to, tensors, n, meta, n_meta, why);
+    *out = to.bytes;
+    *bytes = to.n;
     return rc;
 }

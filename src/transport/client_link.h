@@ -13,16 +13,19 @@
 #include "transport/transport.h"
 
 #define PL_RUN_ID_MAX 64
+#define PL_URL_MAX 400
 
 /* What a client remembers of the server that it has lost, for the next one. */
 struct pl_past {
     char run[PL_RUN_ID_MAX]; /* "": it has had no server */
     uint64_t epoch;          /* of the server; one with less is refused */
     uint64_t seen;           /* the newest version that it has had an order for */
+    char server[PL_URL_MAX]; /* the standby that has taken over; "": none has */
 };
 
 struct pl_client_link_conf {
-    const char *path;          /* of the socket; over HTTP the URL of the server */
+    const char *path;          /* of the socket; over HTTP the URL of the server, or several
+                                  with commas between them */
     struct pl_newcomer client; /* what it says about itself */
     uint64_t wait_ns;          /* for a server to listen at the path */
     /* Called once if there is no server yet, before the wait. May be NULL. */
@@ -95,6 +98,8 @@ const struct pl_transport *pl_client_transport(const char *path);
  * most max - 1 bytes. Waits as connect() does. */
 int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char *out, size_t max,
                   struct pl_why *why);
+/* From any thread: the URL of the server's standby; "": it has none, as far as is known. */
+void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]);
 /* From any thread: what waits on the link, or computes for it, ends as if the run had. */
 void pl_http_leave(struct pl_link *l);
 

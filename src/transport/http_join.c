@@ -51,7 +51,7 @@ void pl_http_detach(struct pl_link *l) {
 }
 
 /* The certificates of a folder. */
-static int http_keys(struct pl_link *l, const char *keys, struct pl_why *why) {
+static int http_keys(struct pl_link *l, const char *keys, const char *as, struct pl_why *why) {
     struct stat s;
     bool tls = strncmp(l->url, "https:", 6) == 0;
     if (!tls) return PL_OK;
@@ -61,8 +61,8 @@ static int http_keys(struct pl_link *l, const char *keys, struct pl_why *why) {
                        "to their folder",
                        l->url);
     if ((size_t)snprintf(l->ca, sizeof l->ca, "%s/ca.pem", keys) >= sizeof l->ca ||
-        (size_t)snprintf(l->cert, sizeof l->cert, "%s/worker.pem", keys) >= sizeof l->cert ||
-        (size_t)snprintf(l->cert_key, sizeof l->cert_key, "%s/worker-key.pem", keys) >=
+        (size_t)snprintf(l->cert, sizeof l->cert, "%s/%s.pem", keys, as) >= sizeof l->cert ||
+        (size_t)snprintf(l->cert_key, sizeof l->cert_key, "%s/%s-key.pem", keys, as) >=
             sizeof l->cert_key)
         return pl_fail(why, PL_EUSAGE, "the name of the folder of keys is too long");
     if (stat(l->cert_key, &s))
@@ -72,6 +72,19 @@ static int http_keys(struct pl_link *l, const char *keys, struct pl_why *why) {
                        "the private key '%.300s' can be read by others; change that with chmod 600",
                        l->cert_key);
     return PL_OK;
+}
+
+/* The next address of the list, whose addresses are like the first one: https or http. */
+static void http_turn(struct pl_link *l) {
+    const char *at = l->servers + l->turn_at;
+    size_t n = strcspn(at, ",");
+    bool whole = strncmp(at, "http", 4) == 0 && strstr(at, "://");
+    const char *scheme = whole                                   ? ""
+                         : strncmp(l->servers, "https:", 6) == 0 ? "https://"
+                                                                 : "http://";
+    snprintf(l->url, sizeof l->url, "%s%.*s", scheme, (int)n, at);
+    for (size_t end = strlen(l->url); end > 0 && l->url[end - 1] == '/';) l->url[--end] = '\0';
+    l->turn_at = at[n] ? l->turn_at + n + 1 : 0;
 }
 
 /* Asks for a seat once. The status, as pl_http_way_perform(). */
@@ -127,8 +140,10 @@ static bool http_outdated(const struct pl_link *l) {
 static void http_remember(struct pl_link *l) {
     struct pl_past *past = l->past;
     l->returns = l->side.returns;
+    l->epoch = l->side.epoch;
+    memcpy(l->run, l->side.run, sizeof l->run);
     if (!past) return;
-    if (strcmp(past->run, l->side.run) != 0) past->seen = 0; /* another run */
+    past->seen = 0; /* the server knows of it */
     memcpy(past->run, l->side.run, sizeof past->run);
     past->epoch = l->side.epoch;
 }
@@ -144,6 +159,7 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
         if (status != 0 && status != 503)
             return pl_fail(why, PL_ERUN, "the server at %.100s refuses: %.380s", l->url,
                            about[0] ? about : "it gives no reason");
+        http_turn(l);
         int rc = http_again(l, conf, first, end, why);
         if (rc) return rc;
     }
@@ -174,27 +190,31 @@ static int http_start(struct pl_link *l, enum pl_client_kind kind) {
 }
 
 /* A link that has not joined. */
-static int http_prepare(const struct pl_client_link_conf *conf, struct pl_link **out,
-                        struct pl_why *why) {
+int pl_http_prepare(const struct pl_client_link_conf *conf, const char *as, struct pl_link **out,
+                    struct pl_why *why) {
+    const char *last = conf->past ? conf->past->server : "";
     struct pl_link *l = *out = calloc(1, sizeof *l);
     int rc = PL_OK;
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
     l->cancel.flag = &l->cancelled;
     l->lock = pl_lock_new();
     l->past = conf->past;
-    if ((size_t)snprintf(l->url, sizeof l->url, "%s", conf->path) >= sizeof l->url)
+    if ((size_t)snprintf(l->servers, sizeof l->servers, "%s%s%s", last, last[0] ? "," : "",
+                         conf->path) >= sizeof l->servers ||
+        strlen(conf->path) >= sizeof l->url)
         rc = pl_fail(why, PL_EUSAGE, "the address of the server is too long");
     if (!rc && (!l->lock || pl_http_way_open(&l->talk, l) || pl_http_way_open(&l->events, l) ||
                 pl_http_way_open(&l->side, l)))
         rc = pl_fail(why, PL_ENOMEM, "out of memory");
-    for (size_t n = strlen(l->url); n > 0 && l->url[n - 1] == '/';) l->url[--n] = '\0';
-    return rc ? rc : http_keys(l, conf->keys, why);
+    if (rc) return rc;
+    http_turn(l);
+    return http_keys(l, conf->keys, as, why);
 }
 
 int pl_http_connect(const struct pl_client_link_conf *conf, struct pl_link **out,
                     struct pl_welcome *welcome, struct pl_why *why) {
     struct pl_link *l;
-    int rc = http_prepare(conf, &l, why);
+    int rc = pl_http_prepare(conf, "worker", &l, why);
     if (!rc) rc = http_join(l, conf, welcome, why);
     if (!rc && http_start(l, conf->client.kind))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for %zu parameters", l->dim);
@@ -209,7 +229,7 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
                   struct pl_why *why) {
     struct pl_link *l;
     uint64_t end = pl_until(pl_now_ns(), conf->wait_ns);
-    int rc = http_prepare(conf, &l, why);
+    int rc = pl_http_prepare(conf, "worker", &l, why);
     long status = 0;
     for (bool first = true; !rc && status == 0; first = false) {
         char url[2 * HTTP_PATH];
@@ -220,6 +240,8 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
         l->side.room = max - 1;
         status = pl_http_way_perform(&l->side);
         out[l->side.n] = '\0';
+        if (status == 503) status = 0;
+        if (status == 0) http_turn(l);
         if (status == 0) rc = http_again(l, conf, first, end, why);
     }
     if (!rc && status != 200)

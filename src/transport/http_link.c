@@ -24,7 +24,8 @@ static int http_pull_until(struct pl_link *l, uint64_t wait_ns, struct pl_order 
             rc = PL_ECANCELLED;
         } else if (l->state == TALK_ANSWERED) {
             *out = l->order;
-            if (l->past && l->past->seen < l->version) l->past->seen = l->version;
+            if (l->seen < l->version) l->seen = l->version;
+            if (l->past && l->past->seen < l->seen) l->past->seen = l->seen;
             l->turn = !l->turn;
             l->task = out->task;
             l->result_bf16 = out->half_out != NULL;
@@ -94,6 +95,7 @@ static bool http_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again)
     bool lost = l->end == END_LOST;
     snprintf(out, PL_WORD_MAX, "%s", l->farewell);
     *again = l->again;
+    if (l->past && l->moved) memcpy(l->past->server, l->standby, sizeof l->past->server);
     pl_lock_leave(l->lock);
     return lost;
 }
@@ -146,6 +148,12 @@ static int http_newest(struct pl_link *l, uint64_t wait_ns, float *out,
     }
 }
 
+void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]) {
+    pl_lock_enter(l->lock);
+    memcpy(url, l->standby, sizeof l->standby);
+    pl_lock_leave(l->lock);
+}
+
 void pl_http_leave(struct pl_link *l) {
     pl_http_end(l, END_LEFT, false, "");
 }
@@ -171,6 +179,11 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
                   struct pl_why *why) {
     (void)path, (void)out, (void)max;
     return http_connect(conf, NULL, NULL, why);
+}
+
+void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]) {
+    (void)l;
+    url[0] = '\0';
 }
 
 void pl_http_leave(struct pl_link *l) {

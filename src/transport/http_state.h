@@ -21,7 +21,7 @@
 #include "transport/shm_layout.h"
 
 #define HTTP_BACK_OFF_NS UINT64_C(50000000)
-#define HTTP_PATH 400
+#define HTTP_PATH PL_URL_MAX
 
 /* What was asked of the talking thread, and how far it is. */
 enum talk { TALK_IDLE, TALK_ASKED, TALK_ANSWERED };
@@ -39,7 +39,8 @@ struct http_way {
     char *body; /* where it goes, */
     size_t room, n;
     bool lines; /* it is a stream: see pl_http_line() */
-    char line[64];
+    bool grows; /* the body is malloc()ed, and grows */
+    char line[HTTP_PATH + 16];
     size_t line_n;
     struct pl_link *link;
     /* its headers */
@@ -48,7 +49,7 @@ struct http_way {
     char key[PL_WIRE_KEY + 1];
     bool over, again, is_bf16, result_bf16;
     uint64_t version; /* of an order */
-    char run[PL_RUN_ID_MAX];
+    char run[PL_RUN_ID_MAX], standby[HTTP_PATH];
     uint64_t epoch;
     bool returns;
     bool refused; /* nobody listens there */
@@ -58,8 +59,12 @@ struct pl_link {
     char url[HTTP_PATH], key[PL_WIRE_KEY + 1];
     char ca[HTTP_PATH], cert[HTTP_PATH], cert_key[HTTP_PATH]; /* "": no certificates */
     size_t dim, room;                                         /* bytes of an answer */
-    bool returns;         /* the server can be resumed if it dies */
-    struct pl_past *past; /* the owner's, and its thread's; or NULL */
+    bool returns;                /* the server can be resumed if it dies */
+    char servers[2 * HTTP_PATH]; /* URLs, with commas between them; url is one of them, */
+    size_t turn_at;              /* and the next one begins here */
+    char run[PL_RUN_ID_MAX];     /* of the server, */
+    uint64_t epoch;              /* likewise */
+    struct pl_past *past;        /* the owner's, and its thread's; or NULL */
     struct http_way talk, events, side;
     struct pl_thread *talker, *listener;
     float *in[2], *out; /* an order's input and the one before it; the result */
@@ -81,7 +86,10 @@ struct pl_link {
     uint64_t absent[PL_ABSENT_WORDS];
     bool result_bf16; /* of the order that the owner has */
     struct pl_order order;
-    uint64_t version; /* of the order */
+    uint64_t version;        /* of the order, */
+    uint64_t seen;           /* and the newest so far */
+    char standby[HTTP_PATH]; /* of the server; "": it has none */
+    bool moved;              /* the standby has taken over */
     uint64_t task, cancelled_task;
 };
 
@@ -104,7 +112,13 @@ bool pl_http_ended(struct pl_link *l);
 void pl_http_nap(struct pl_link *l, uint64_t ns);
 void pl_http_refused(struct pl_link *l, struct http_way *w, long status); /* what it means */
 
-/* http_join.c */
+/* http_vote.c: true if the standby has taken over, and the link has ended. */
+bool pl_http_vote(struct pl_link *l, struct http_way *w);
+
+/* http_join.c. prepare() makes a link that has not joined, with the certificate of that name; the
+ * caller detaches it, also if this fails. */
+int pl_http_prepare(const struct pl_client_link_conf *conf, const char *as, struct pl_link **out,
+                    struct pl_why *why);
 int pl_http_connect(const struct pl_client_link_conf *conf, struct pl_link **out,
                     struct pl_welcome *welcome, struct pl_why *why);
 void pl_http_detach(struct pl_link *l);

@@ -22,6 +22,8 @@ void pl_http_line(struct pl_link *l, const char *line) {
     if (strncmp(line, "cancel ", 7) == 0) {
         l->cancelled_task = strtoull(line + 7, NULL, 10);
         if (l->cancelled_task == l->task) atomic_store(&l->cancelled, true);
+    } else if (strncmp(line, "standby ", 8) == 0) {
+        snprintf(l->standby, sizeof l->standby, "%s", line + 8);
     } else if (strcmp(line, "over") == 0) {
         l->end = END_OVER;
         atomic_store(&l->cancelled, true);
@@ -127,6 +129,7 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
         pl_lock_enter(l->lock);
         l->order = w->order;
         l->version = w->version;
+        memcpy(l->standby, w->standby, sizeof l->standby);
         l->order.half_in = w->is_bf16 ? l->half[to] : NULL;
         l->order.half_out = w->result_bf16 ? (uint16_t *)(void *)l->out : NULL;
         l->state = TALK_ANSWERED;
@@ -140,7 +143,10 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
 static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since, uint64_t *wait) {
     uint64_t now = pl_now_ns();
     if (*since == 0) *since = now;
-    if (w->refused && !l->returns && now - *since > TALK_REFUSED_NS) {
+    pl_lock_enter(l->lock);
+    bool returns = l->returns || l->standby[0];
+    pl_lock_leave(l->lock);
+    if (w->refused && !returns && now - *since > TALK_REFUSED_NS) {
         pl_http_end(l, END_LOST, false,
                     "nothing listens there any more: the run has ended, or its server was killed "
                     "and has no checkpoint to continue from");
@@ -153,6 +159,7 @@ static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since,
         pl_http_end(l, END_LOST, false, text);
         return true;
     }
+    if (pl_http_vote(l, w)) return true;
     pl_http_nap(l, *wait);
     *wait = 2 * *wait < TALK_BACK_OFF_MAX_NS ? 2 * *wait : TALK_BACK_OFF_MAX_NS;
     return false;

@@ -49,9 +49,10 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     curl_slist_free_all(w->headers);
     w->headers = NULL;
     w->n = w->line_n = 0;
+    w->grows = false;
     w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = w->refused = false;
     w->version = w->epoch = 0;
-    w->run[0] = '\0';
+    w->run[0] = w->standby[0] = '\0';
     w->order = (struct pl_order){0};
     w->error[0] = '\0';
     curl_easy_reset(w->easy);
@@ -146,6 +147,8 @@ static void way_header_read(struct http_way *w, const char *line) {
     if ((v = way_header_is(line, PL_WIRE_MODEL))) w->version = strtoull(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_EPOCH))) w->epoch = strtoull(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_RETURNS))) w->returns = *v == '1';
+    if ((v = way_header_is(line, PL_WIRE_STANDBY)))
+        snprintf(w->standby, sizeof w->standby, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_RUN)))
         snprintf(w->run, sizeof w->run, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_SEAT)))
@@ -153,10 +156,19 @@ static void way_header_read(struct http_way *w, const char *line) {
 }
 
 static size_t way_header(char *data, size_t size, size_t n, void *ctx) {
-    char line[300];
+    char line[HTTP_PATH + 32];
     snprintf(line, sizeof line, "%.*s", (int)(size * n), data);
     way_header_read(ctx, line);
     return size * n;
+}
+
+static bool way_grow(struct http_way *w, size_t bytes) {
+    size_t room = 2 * (w->n + bytes);
+    char *more = w->grows ? realloc(w->body, room) : NULL;
+    if (!more) return false;
+    w->body = more;
+    w->room = room;
+    return true;
 }
 
 /* The body: lines of a stream, or bytes for which there must be room. */
@@ -164,7 +176,7 @@ static size_t way_keep(char *data, size_t size, size_t n, void *ctx) {
     struct http_way *w = ctx;
     size_t bytes = size * n;
     if (!w->lines) {
-        if (bytes > w->room - w->n) return 0; /* curl ends the request */
+        if (bytes > w->room - w->n && !way_grow(w, bytes)) return 0; /* curl ends the request */
         memcpy(w->body + w->n, data, bytes);
         w->n += bytes;
         return bytes;

@@ -29,6 +29,10 @@
 #define PL_WIRE_SEEN "Paceline-Seen"       /* the newest version that a client has had */
 #define PL_WIRE_RETURNS "Paceline-Returns" /* 1: the server can be resumed if it dies */
 
+#define PL_WIRE_COPY "/v1/copy"            /* for a standby */
+#define PL_WIRE_VOTES "/v1/votes"          /* of workers, for a standby */
+#define PL_WIRE_ADDRESS "Paceline-Address" /* HOST:PORT where a standby listens */
+
 /* Of a result. */
 #define PL_WIRE_TASK "Paceline-Task" /* of an order as well */
 #define PL_WIRE_SAMPLES "Paceline-Samples"
@@ -42,7 +46,8 @@
 
 /* Of an order, and of a version that is shown. */
 #define PL_WIRE_MODEL "Paceline-Version"
-#define PL_WIRE_NOTE "Paceline-Note" /* words in hexadecimal, for programs of this library */
+#define PL_WIRE_NOTE "Paceline-Note"       /* words in hexadecimal, for programs of this library */
+#define PL_WIRE_STANDBY "Paceline-Standby" /* URL of the standby; absent: there is none */
 #define PL_WIRE_STAYS "Paceline-Stays"
 #define PL_WIRE_TYPE "Paceline-Type"     /* f32 or bf16: of the body */
 #define PL_WIRE_RESULT "Paceline-Result" /* f32 or bf16: of the result */

@@ -1,0 +1,204 @@
+/* The standby that follows this server. It asks for a copy of the run with every request, and says
+ * which version it has: no order for a newer one leaves the server before that. So whatever
+ * anybody has seen, the standby has.
+ *
+ * If the standby is lost, the run goes on without it only if more than half of the workers have a
+ * connection. If they have none, they may have gone to the standby, and this server must not make
+ * updates beside it.
+ *
+ * Threads: the request's, the watch, and the server's for copies. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/copy.h"
+#include "run/gateway_state.h"
+#include "run/worker.h"
+#include "sys/address.h"
+
+#define STANDBY_POLL_NS (2 * GATEWAY_SECOND)   /* a request is answered after that at last */
+#define STANDBY_SILENT_NS (3 * GATEWAY_SECOND) /* without a request, after which it is lost */
+#define STANDBY_LOOK_NS (GATEWAY_SECOND / 10)
+
+/* --- who follows ----------------------------------------------------------------------------- */
+
+/* Where workers reach it: as it says, or if it listens on all its addresses, where it comes from.
+ */
+static bool standby_url(struct request *r, char *out, size_t max) {
+    struct pl_address a;
+    char said[GATEWAY_URL], from[INET6_ADDRSTRLEN] = "";
+    if (!pl_gateway_said_text(r, PL_WIRE_ADDRESS, said, sizeof said) || !pl_address_split(said, &a))
+        return false;
+    bool any = strcmp(a.host, "0.0.0.0") == 0 || strcmp(a.host, "::") == 0;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (any && info && info->client_addr->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(void *)info->client_addr)->sin_addr, from,
+                  sizeof from);
+    else if (any && info)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(void *)info->client_addr)->sin6_addr,
+                  from, sizeof from);
+    const char *host = any ? from : a.host;
+    bool colons = strchr(host, ':') != NULL;
+    int n = snprintf(out, max, "%s://%s%s%s:%s", r->gateway->conf.keys ? "https" : "http",
+                     colons ? "[" : "", host, colons ? "]" : "", a.port);
+    return n > 0 && (size_t)n < max;
+}
+
+/* A request of the standby begins: it has this version, or PL_NO_COPY. False: another one is here.
+ */
+static bool standby_enter(struct request *r, const char *url, uint64_t has) {
+    struct pl_gateway *g = r->gateway;
+    struct standby *s = &g->standby;
+    pl_lock_enter(g->lock);
+    bool other = (s->here || s->n_requests > 0) && strcmp(s->url, url) != 0;
+    bool comes = !other && !s->here && has != PL_NO_COPY;
+    if (!other) {
+        if (!s->here) snprintf(s->url, sizeof s->url, "%s", url);
+        s->has = has;
+        s->here = s->here || comes;
+        s->change += comes;
+        s->n_requests++;
+        r->follows = true;
+    }
+    pl_lock_leave(g->lock);
+    if (comes) pl_log_note(g->conf.log, "a standby follows at %s", url);
+    pl_gateway_ring(g);
+    return !other;
+}
+
+void pl_gateway_standby_done(struct request *r) {
+    struct standby *s = &r->gateway->standby;
+    s->n_requests--;
+    s->seen_ns = pl_now_ns();
+}
+
+unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]) {
+    pl_lock_enter(g->lock);
+    snprintf(url, GATEWAY_URL, "%s", g->standby.here ? g->standby.url : "");
+    unsigned change = g->standby.change;
+    pl_lock_leave(g->lock);
+    return change;
+}
+
+/* The caller has the lock. */
+static bool standby_has_majority(const struct pl_gateway *g) {
+    int n = 0, connected = 0;
+    for (const struct seat *s = g->seats; s; s = s->next) {
+        if (s->ended || s->kind != PL_CLIENT_WORKER) continue;
+        n++;
+        connected += s->n_requests > 0;
+    }
+    return n == 0 || 2 * connected > n;
+}
+
+uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now) {
+    struct standby *s = &g->standby;
+    char url[GATEWAY_URL];
+    pl_lock_enter(g->lock);
+    bool silent = s->here && s->n_requests == 0;
+    bool lost = silent && now > s->seen_ns + STANDBY_SILENT_NS && standby_has_majority(g);
+    memcpy(url, s->url, sizeof url);
+    if (lost) {
+        s->here = false;
+        s->url[0] = '\0';
+        s->change++;
+    }
+    pl_lock_leave(g->lock);
+    if (lost) {
+        pl_log_warn(g->conf.log, "the standby at %s is lost; until it returns, updates exist once",
+                    url);
+        pl_gateway_ring(g);
+    }
+    return silent && !lost ? STANDBY_LOOK_NS : UINT64_MAX;
+}
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version) {
+    struct standby *s = &g->standby;
+    if (!atomic_load(&s->waits)) return false;
+    pl_lock_enter(g->lock);
+    bool wants = atomic_load(&s->waits) && !s->copy && s->has != version;
+    pl_lock_leave(g->lock);
+    return wants;
+}
+
+void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy) {
+    struct standby *s = &g->standby;
+    pl_lock_enter(g->lock);
+    struct pl_copy *old = s->copy;
+    s->copy = copy;
+    pl_lock_leave(g->lock);
+    pl_copy_free(old);
+    pl_gateway_ring(g);
+}
+
+/* Waits for a copy, which the caller frees. NULL: there is none yet, or the run is over. */
+static struct pl_copy *standby_wait(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    struct standby *s = &g->standby;
+    struct pl_copy *copy = NULL;
+    uint64_t now = pl_now_ns(), end = now + STANDBY_POLL_NS;
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    atomic_store(&s->waits, true);
+    if (g->conf.moved) g->conf.moved(g->conf.moved_ctx);
+    for (bool over = false; !copy && !over && now < end && !atomic_load(&r->cut);) {
+        unsigned seen = atomic_load(&g->bell);
+        pl_lock_enter(g->lock);
+        over = g->over;
+        copy = s->copy;
+        s->copy = NULL;
+        pl_lock_leave(g->lock);
+        if (!copy && !over) pl_futex_wait(&g->bell, seen, end - now);
+        now = pl_now_ns();
+    }
+    atomic_store(&s->waits, false);
+    return copy;
+}
+
+enum MHD_Result pl_gateway_standby(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    char url[GATEWAY_URL];
+    bool bad = false, first = !pl_gateway_said(r, PL_WIRE_SEEN);
+    uint64_t has = pl_gateway_said_whole(r, PL_WIRE_SEEN, PL_NO_COPY - 1, &bad);
+    if (g->conf.keys && strcmp(r->name, GATEWAY_SERVER) != 0)
+        return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, "a standby needs the server's certificate");
+    if (bad || !standby_url(r, url, sizeof url))
+        return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
+    if (!standby_enter(r, url, first ? PL_NO_COPY : has))
+        return pl_gateway_answer(r, MHD_HTTP_CONFLICT, "another standby follows this server");
+    struct pl_copy *copy = standby_wait(r);
+    struct pl_why why = {""};
+    unsigned char *bytes = NULL;
+    size_t n = 0;
+    if (copy && pl_copy_pack(copy, &bytes, &n, &why)) {
+        pl_copy_free(copy);
+        return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, why.text);
+    }
+    uint64_t version = copy ? pl_copy_version(copy) : 0;
+    pl_copy_free(copy);
+    return pl_gateway_answer_copy(r, bytes, n, version);
+}
+
+/* --- orders ---------------------------------------------------------------------------------- */
+
+bool pl_gateway_standby_hold(struct request *r, const uint64_t note[PL_NOTE_WORDS]) {
+    struct pl_gateway *g = r->gateway;
+    struct pl_order o = {0};
+    memcpy(o.note, note, sizeof o.note);
+    const struct pl_run_note n = pl_note_unpack(&o);
+    for (;;) {
+        unsigned seen = atomic_load(&g->bell);
+        pl_lock_enter(g->lock);
+        const struct standby *s = &g->standby;
+        bool waits =
+            s->here && (s->has == PL_NO_COPY || s->has < n.version) && !g->over && !r->seat->ended;
+        pl_lock_leave(g->lock);
+        if (!waits) return true;
+        if (atomic_load(&r->cut)) return false;
+        pl_futex_wait(&g->bell, seen, STANDBY_LOOK_NS);
+    }
+}

@@ -1,0 +1,144 @@
+#!/bin/sh
+# A standby takes over when the first server has died, at any moment, and no update is lost: the
+# weights of a synchronous run are those of an undisturbed one. It does not take over from a server
+# that lives, and a server that was replaced makes no more updates.
+set -eu
+: "${PACELINE:?}"
+paceline=$PACELINE
+work=$(mktemp -d)
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
+export TMPDIR="$work"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+if ! "$paceline" keys --out "$work/keys" 2>"$work/err"; then
+    grep -q "this build cannot" "$work/err" || fail "$(cat "$work/err")"
+    echo "skipped: this build has no GnuTLS"
+    exit 77
+fi
+
+# Waits until a file has a line.
+await() { # file, pattern
+    n=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || fail "'$2' did not come: $(tail -n 20 "$work"/*.err "$work"/*.out)"
+        sleep 0.1
+    done
+}
+
+port_of() { # file
+    sed -n 's/.* on port \([0-9]*\).*/\1/p' "$1" | head -n 1
+}
+
+run="--data digits --model mlp:hidden=64 --method sync --workers 2 --batch 16"
+
+# A server, its standby, and two workers that know the first alone.
+begin() { # options of the server …
+    rm -f "$work"/*.err "$work"/*.out "$work"/*.json
+    # shellcheck disable=SC2086
+    "$paceline" serve $run "$@" --wait 60 --json --listen 127.0.0.1:0 --keys "$work/keys" \
+        >"$work/first.json" 2>"$work/first.err" &
+    first=$!
+    await "$work/first.err" "workers can join over"
+    port=$(port_of "$work/first.err")
+    "$paceline" serve --standby "https://127.0.0.1:$port" --wait 60 --json --listen 127.0.0.1:0 \
+        --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
+    second=$!
+    pids="$pids $first $second"
+    await "$work/first.err" "waiting for"
+    for w in 1 2; do
+        address=127.0.0.1:$port
+        [ $w = 1 ] || address=127.0.0.1:1,$address # the first that answers
+        "$paceline" work "$address" --keys "$work/keys" >"$work/$w.out" 2>&1 &
+        pids="$pids $!"
+        eval "worker$w=$!"
+    done
+    await "$work/1.out" "has a standby at"
+    await "$work/2.out" "has a standby at"
+}
+
+number() { # file, key: the first number of that name in the JSON object
+    tr ',{}' '\n' <"$1" | sed -n "s/^\"$2\":\([0-9.]*\)\$/\1/p" | head -n 1
+}
+
+# Of the run that the standby ended: the weights, and the fates of all tasks.
+check() {
+    [ "$(number "$work/second.json" loss)" = "$loss" ] ||
+        fail "loss $loss, after the standby took over $(cat "$work/second.json" "$work"/*.err)"
+    sum=0
+    for fate in applied dropped cancelled lost rejected running; do
+        sum=$((sum + $(number "$work/second.json" $fate)))
+    done
+    [ "$sum" = "$(number "$work/second.json" started)" ] || fail "$(cat "$work/second.json")"
+}
+
+# shellcheck disable=SC2086
+"$paceline" train $run --updates 200 --json >"$work/alone" 2>"$work/err" ||
+    fail "$(cat "$work/err")"
+loss=$(number "$work/alone" loss)
+[ -n "$loss" ] || fail "$(cat "$work/alone")"
+
+echo "-- killed at any moment"
+for moment in 0 0.05 0.15 0.3; do
+    begin --updates 200 --delay const:t=0.01
+    sleep $moment
+    kill -9 "$first"
+    wait "$second" || fail "$(tail -n 20 "$work"/*.err "$work"/*.out)"
+    check
+    wait "$worker1" || fail "$(cat "$work/1.out")"
+    wait "$worker2" || fail "$(cat "$work/2.out")"
+done
+
+echo "-- a server that hangs is replaced, and makes no more updates"
+begin --updates 200 --delay const:t=0.01
+kill -STOP "$first"
+await "$work/second.err" "it takes over after update"
+await "$work/second.err" "worker 2 joined"
+kill -CONT "$first"
+wait "$second" || fail "$(tail -n 20 "$work"/*.err "$work"/*.out)"
+check
+took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
+await "$work/first.err" "lost its connection"
+kill "$first"
+wait "$first" || :
+made=$(number "$work/first.json" updates) # one that nobody has seen may be among them
+[ "$made" -le $((took + 1)) ] || fail "$made updates, and the standby took over after $took"
+
+echo "-- a standby that is cut off does not take over"
+begin --updates 1000000 --delay const:t=0.002
+kill -STOP "$second"
+await "$work/first.err" "is lost; until it returns"
+kill -CONT "$second"
+n=0
+until [ "$(grep -c "a standby follows at" "$work/first.err")" = 2 ]; do
+    n=$((n + 1))
+    [ $n -lt 600 ] || fail "it does not return: $(cat "$work/first.err" "$work/second.err")"
+    sleep 0.1
+done
+kill "$first"
+wait "$first" || fail "$(cat "$work/first.err")"
+wait "$second" || fail "$(cat "$work/second.err")"
+grep -q "takes over" "$work/second.err" && fail "$(cat "$work/second.err")"
+grep -q "the standby was not needed" "$work/second.err" || fail "$(cat "$work/second.err")"
+
+echo "-- what is wrong is said"
+"$paceline" serve --standby first:7070 2>"$work/err" && fail "no address"
+grep -q "write https://HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
+"$paceline" train --standby http://first:7070 2>"$work/err" && fail "nowhere to take over"
+grep -q "needs --listen HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
+
+echo "-- only a server can be one"
+# shellcheck disable=SC2086
+"$paceline" serve $run --updates 10 --listen 127.0.0.1:0 --keys "$work/keys" >"$work/out" \
+    2>"$work/alone.err" &
+pids="$pids $!"
+await "$work/alone.err" "workers can join over"
+code=$(curl -s -o "$work/body" -w '%{http_code}' --cacert "$work/keys/ca.pem" \
+    --cert "$work/keys/worker.pem" --key "$work/keys/worker-key.pem" \
+    -H 'Paceline-Address: 127.0.0.1:1' "https://127.0.0.1:$(port_of "$work/alone.err")/v1/copy")
+[ "$code" = 403 ] || fail "$code $(cat "$work/body")"
