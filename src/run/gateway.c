@@ -148,6 +148,14 @@ bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
     return found;
 }
 
+void pl_gateway_answered(struct pl_gateway *g, int worker) {
+    pl_lock_enter(g->lock);
+    for (struct seat *s = g->seats; s; s = s->next)
+        if (s->kind == PL_CLIENT_WORKER && s->welcome.worker == worker) s->reported = false;
+    pl_lock_leave(g->lock);
+    atomic_store(&g->moved, true);
+}
+
 /* Whether a client may still come and learn that the run is over. One that was here a moment ago
  * has lost its connection, or opens the next one. The caller has the lock. */
 static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
@@ -217,6 +225,10 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
 bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
     (void)g, (void)worker, (void)away;
     return false;
+}
+
+void pl_gateway_answered(struct pl_gateway *g, int worker) {
+    (void)g, (void)worker;
 }
 
 bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version) {

@@ -49,6 +49,9 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* A worker has lost all its connections, and keeps its seat; or one that had is back. Returns false
  * if there is no more news. */
 bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away);
+/* A result that this worker had sent before was handled since: if it is away, that is told again.
+ */
+void pl_gateway_answered(struct pl_gateway *g, int worker);
 
 /* For a standby of this server (run/standby.h). Whether it waits for a copy of this version; and a
  * copy for it, which the gateway frees. */

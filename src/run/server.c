@@ -97,7 +97,9 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .loss = r->loss};
     int rc = pl_engine_lacks(s->engine, worker, r->absent, r->n_absent);
     if (rc) return pl_fail(s->why, rc, "out of memory for a result");
+    bool away = pl_engine_life(s->engine, worker) == PL_DISCONNECTED;
     rc = server_event(s, &e, server_defect(r->defect));
+    if (away && s->gateway) pl_gateway_answered(s->gateway, worker);
     if (current && e.kind == PL_ARRIVE) pl_clients_result(s, r); /* it was not rejected */
     return rc;
 }
