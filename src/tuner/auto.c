@@ -49,8 +49,8 @@ struct auto_state {
 };
 
 static const struct pl_opt auto_opts[] = {
-    PL_OPT_TEXT(struct auto_conf, arms, "ksync+kbatchsync+kasync+kbatchasync",
-                "policies to choose from, with + between them"),
+    PL_OPT("arms", TEXT, struct auto_conf, arms, "ksync+kbatchsync+kasync+kbatchasync", 0, 0,
+           "POLICY+POLICY", "policies to choose from, with + between them", 0),
     PL_OPT_END,
 };
 

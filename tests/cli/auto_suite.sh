@@ -5,7 +5,7 @@
 
 "$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick >out 2>err || fail "auto-suite: $(cat err)"
 [ "$(grep -c '^exp .* softmax ' out)" -eq 2 ] || fail "not two scenarios: $(cat out)"
-grep -q '^2 scenarios: geometric mean of T_auto/T_best ' out || fail "no summary: $(cat out)"
+grep -q '^geometric mean of T_auto/T_best [0-9]' out || fail "no summary: $(cat out)"
 grep -q '^not reached although a fixed arm did: 0 ' out || fail "auto fails: $(cat out)"
 grep -q ' inf ' out && fail "nothing was reached: $(cat out)"
 
