@@ -49,23 +49,25 @@ void pl_run_announce(const struct pl_run *r, const struct pl_setup *s) {
 }
 
 /* A run has diverged if it has no finite result to go on with, or if its loss ended above its start
- * by more than the start's own size, unless it met its target. */
-static void run_judge(struct pl_run *r) {
+ * by more than the start's own size, unless it met its target. Losses that clients report are those
+ * of a few mini-batches: one that is twice as high means nothing. */
+static void run_judge(struct pl_run *r, const struct pl_job *job) {
     const struct pl_outcome *o = &r->outcome;
+    bool evaluates = !(job->model && job->model->kind->by_clients);
     size_t i = 0;
     while (i < r->n_points && !isfinite(r->point[i].loss)) i++;
     double start = i < r->n_points ? r->point[i].loss : (double)NAN;
     if (o->diverged)
         snprintf(r->diverged, sizeof r->diverged, "no finite gradient after update %llu",
                  (unsigned long long)o->updates);
-    else if (!isfinite(o->time_to_target) && o->score.loss - start > fabs(start))
+    else if (evaluates && !isfinite(o->time_to_target) && o->score.loss - start > fabs(start))
         snprintf(r->diverged, sizeof r->diverged, "the loss rose from %.3g to %.3g", start,
                  o->score.loss);
 }
 
 void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct pl_why *why) {
     const char *trouble = rc ? why->text : r->outcome.trouble.text;
-    run_judge(r);
+    run_judge(r, job);
     const char *word = rc            ? "failed"
                        : r->replayed ? "recording"
                        : r->diverged[0]
