@@ -173,7 +173,7 @@ static double death(struct pl_gateway *g, pid_t pid) {
     return bench_now() - start;
 }
 
-/* One question: n workers, vectors of so many MB. */
+/* One measurement: n workers, and the size of a vector in MB. */
 static void compare(const char *key, int n, size_t mb, bool tls) {
     struct pl_port_conf conf = {
         .n_workers = n, .n_versions = 1, .n_slots = n, .n_own = 1, .listen = path};

@@ -32,7 +32,7 @@ struct train {
     uint64_t save_ns, save_updates;   /* between checkpoints; the other one is 0 */
     int lock;                         /* of the folder of checkpoints; -1: none */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
-    uint64_t epoch;                   /* of a standby that has taken over; 0: it is none */
+    uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
 };
 
 /* --- while it runs ----------------------------------------------------------------------- */

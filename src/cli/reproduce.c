@@ -56,7 +56,7 @@ static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
     int status = cli_race_part(folder, n, word, &closes);
     p->closes = p->closes || closes;
     return status == CLI_USAGE
-               ? cli_fail(CLI_FAILED, "setting %s: remove '%s' to run it anew", s->name, folder)
+               ? cli_fail(CLI_FAILED, "setting %s: remove '%s' to run it again", s->name, folder)
                : status;
 }
 

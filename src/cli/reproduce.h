@@ -27,7 +27,7 @@ enum verdict { VERDICT_SHOWN, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };
 
 /* What the results show of a requirement. */
 struct shown {
-    enum verdict verdict; /* OPEN: cannot be told with so many seeds; NONE: results are missing */
+    enum verdict verdict; /* OPEN: too few seeds to tell; NONE: results are missing */
     struct race_mean ours;
     char run[256], other[256]; /* entrants that were compared */
 };

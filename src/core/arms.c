@@ -189,8 +189,8 @@ static bool arms_due(const struct pl_arms *a, const struct pl_view *v) {
 }
 
 /* Forecasts are made from few measurements: unless something has changed, a new one counts half. */
-static void arms_learn(struct pl_arm *arm, const struct pl_forecast *f, bool anew) {
-    double old = anew || !isfinite(arm->time) ? 0 : 0.5;
+static void arms_learn(struct pl_arm *arm, const struct pl_forecast *f, bool fresh) {
+    double old = fresh || !isfinite(arm->time) ? 0 : 0.5;
     if (old == 0) *arm = (struct pl_arm){arm->policy, arm->conf, arm->knobs, 0, 0, 0};
     arm->time = old * arm->time + (1 - old) * f->time;
     arm->lag = old * arm->lag + (1 - old) * f->lag;
@@ -202,7 +202,7 @@ int pl_arms_forecast(struct pl_arms *a, const struct pl_view *v, struct pl_why *
     int n = arms_present(a, v), rc = PL_OK;
     uint64_t more = a->counts.n_tasks / 2, most = ARMS_OFTEN * (uint64_t)v->n_alive;
     a->counts.due = a->counts.n_tasks + (more < most ? more : most) + 1;
-    bool anew = a->counts.moved != 0;
+    bool fresh = a->counts.moved != 0;
     a->counts.moved = 0;
     a->counts.last = a->counts.n_tasks;
     a->counts.n_forecasts++;
@@ -215,7 +215,7 @@ int pl_arms_forecast(struct pl_arms *a, const struct pl_view *v, struct pl_why *
         pl_rng_init(&a->rng, a->seed, PL_STREAM_TWIN, 0, a->counts.n_forecasts);
         bool fits = n > 0 && (arm->policy->by_batch || arm->knobs.k <= n);
         if (fits) rc = pl_twin_run(&twin, &f, why);
-        arms_learn(arm, &f, anew);
+        arms_learn(arm, &f, fresh);
     }
     return rc;
 }

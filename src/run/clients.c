@@ -113,7 +113,7 @@ static void clients_ask(struct server *s, int evaluator) {
     g->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
     g->seated = true;
     g->seat = evaluator;
-    if (g->pending) g->shown = false; /* it did not see what was shown, or comes anew */
+    if (g->pending) g->shown = false; /* it did not see what was shown, or joined again */
     g->pending = false;
     clients_release(s);
     bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */

@@ -1,48 +1,12 @@
 #!/bin/sh
 # A worker that loses its connection keeps its place until a deadline: it returns, or it has left.
-set -eu
-: "${PACELINE:?}"
-paceline=$PACELINE
-work=$(mktemp -d)
-pids=
-trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
-export TMPDIR="$work"
+. "${SOURCE_DIR:?}/tests/shell/network.sh"
 
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
+run="--data digits --model softmax --updates 1000000 --listen 127.0.0.1:0"
 
-if "$paceline" keys --out "$work/none" 2>&1 | grep -q "this build cannot"; then
-    echo "skipped: this build has no GnuTLS"
-    exit 77
-fi
-
-# Waits until a file has a line.
-await() { # file, pattern
-    n=0
-    until grep -q "$2" "$1" 2>/dev/null; do
-        n=$((n + 1))
-        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
-        sleep 0.1
-    done
-}
-
-serve() { # name, options …
-    name=$1
-    shift
-    "$paceline" serve --json --data digits --model softmax --updates 1000000 \
-        --listen 127.0.0.1:0 "$@" >"$work/$name.json" 2>"$work/$name.err" &
-    server=$!
-    pids="$pids $server"
-    await "$work/$name.err" "workers can join over"
-    port=$(sed -n 's/.*on port \([0-9]*\).*/\1/p' "$work/$name.err")
-}
-
-start_worker() { # name, port
-    "$paceline" work "127.0.0.1:$2" >"$work/$1.out" 2>&1 &
-    worker=$!
-    pids="$pids $worker"
+# A worker that has joined.
+joined() { # name, port
+    start_worker "$1" "127.0.0.1:$2"
     await "$work/$1.out" "joined"
 }
 
@@ -84,11 +48,12 @@ relay() { # port
 }
 
 echo "-- a worker that returns"
-serve back --method sync --workers 2 --evict 100 --checkpoint "$work/saved"
+# shellcheck disable=SC2086
+serve back $run --method sync --workers 2 --evict 100 --checkpoint "$work/saved"
 relay 0
 through=$(cat "$work/relay.port")
-start_worker near "$port"
-start_worker far "$through"
+joined near "$port"
+joined far "$through"
 await "$work/back.err" "worker . joined over the network" # both have
 kill -9 "$relay"
 await "$work/back.err" "worker . lost its connection; it keeps its place for 100 s"
@@ -98,12 +63,13 @@ grep -q "left\|joining again" "$work/back.err" "$work/far.out" && fail "$(cat "$
 stop back
 
 echo "-- a worker that does not"
-serve gone --method async --workers 2 --evict 1
-start_worker stays "$port"
-start_worker dies "$port"
+# shellcheck disable=SC2086
+serve gone $run --method async --workers 2 --evict 1
+joined stays "$port"
+joined dies "$port"
 kill -9 "$worker"
 await "$work/gone.err" "worker 2 lost its connection; it keeps its place for 1 s"
 await "$work/gone.err" "worker 2 lost its connection .* ago and did not return"
-start_worker next "$port"
+joined next "$port"
 grep -q "as worker 2 of 2" "$work/next.out" || fail "its place is taken: $(cat "$work/next.out")"
 stop gone

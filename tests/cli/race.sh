@@ -3,29 +3,6 @@
 # and seeds, the JSON object, divergence. Runs in a fresh directory.
 . "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
-# status, standard output and standard error of the program in $status, out and err
-run() {
-    "$PACELINE" "$@" >out 2>err
-    status=$?
-}
-
-works() {
-    run "$@"
-    [ "$status" -eq 0 ] || fail "paceline $*: status $status, $(cat err)"
-}
-
-refused() {
-    words=$1
-    shift
-    run "$@"
-    [ "$status" -ne 0 ] || fail "paceline $*: was not refused"
-    grep -q -- "$words" err || fail "paceline $*: \"$(cat err)\" lacks \"$words\""
-}
-
-has() {
-    grep -q -- "$1" out || fail "the table lacks '$1': $(cat out)"
-}
-
 # number KEY ROW: a number of the JSON object's ranking
 number() {
     grep -o "\"method\":\"$2\"[^}]*" out | grep -o "\"$1\":[^,}]*" | head -n 1 | cut -d: -f2

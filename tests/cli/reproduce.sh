@@ -3,29 +3,6 @@
 # and claims of the papers that must fail if a method is not what it should be.
 . "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
-# status, standard output and standard error of the program in $status, out and err
-run() {
-    "$PACELINE" "$@" >out 2>err
-    status=$?
-}
-
-works() {
-    run "$@"
-    [ "$status" -eq 0 ] || fail "paceline $*: status $status, $(cat out err)"
-}
-
-refused() {
-    words=$1
-    shift
-    run "$@"
-    [ "$status" -ne 0 ] || fail "paceline $*: was not refused"
-    grep -q -- "$words" err || fail "paceline $*: \"$(cat err)\" lacks \"$words\""
-}
-
-has() {
-    grep -q -- "$1" out || fail "the output lacks '$1': $(cat out)"
-}
-
 lines() {
     sed 's/"run":"[^"]*",//' "$1" | sort
 }
@@ -115,7 +92,7 @@ cmp -s before after || fail "a run that was repeated has another result"
 [ "$(grep -c -F -x -f all.jsonl reproduce/quick/times/results.jsonl)" -eq 11 ] ||
     fail "runs with results were run again"
 sed 's/--updates 2000/--updates 1000/' small.txt >other.txt
-refused "remove 'reproduce/quick/times' to run it anew" reproduce --claims other.txt --quick
+refused "remove 'reproduce/quick/times' to run it again" reproduce --claims other.txt --quick
 # shellcheck disable=SC2086
 works reproduce $small --json --quick
 python3 -c 'import json; print([c["verdict"] for c in json.load(open("out"))["claims"]])' >verdicts

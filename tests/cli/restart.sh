@@ -1,49 +1,6 @@
 #!/bin/sh
 # A server that is started again: its epoch, what was lost, and clients that learn that it is gone.
-set -eu
-: "${PACELINE:?}"
-paceline=$PACELINE
-work=$(mktemp -d)
-pids=
-trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
-export TMPDIR="$work"
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
-
-if "$paceline" keys --out "$work/none" 2>&1 | grep -q "this build cannot"; then
-    echo "skipped: this build has no GnuTLS"
-    exit 77
-fi
-
-# Waits until a file has a line.
-await() { # file, pattern
-    n=0
-    until grep -q "$2" "$1" 2>/dev/null; do
-        n=$((n + 1))
-        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
-        sleep 0.1
-    done
-}
-
-# Starts a server on a port; $port is where.
-serve() { # name, options …
-    name=$1
-    shift
-    "$paceline" serve --json "$@" >"$work/$name.json" 2>"$work/$name.err" &
-    server=$!
-    pids="$pids $server"
-    await "$work/$name.err" "workers can join over"
-    port=$(sed -n 's/.*on port \([0-9]*\).*/\1/p' "$work/$name.err")
-}
-
-start_worker() { # name, address
-    "$paceline" work "$2" >"$work/$1.out" 2>&1 &
-    worker=$!
-    pids="$pids $worker"
-}
+. "${SOURCE_DIR:?}/tests/shell/network.sh"
 
 # Joins with curl; the answer's headers are in $work/head.
 join() { # headers …

@@ -2,38 +2,8 @@
 # A standby takes over when the first server has died, at any moment, and no update is lost: the
 # weights of a synchronous run are those of an undisturbed one. It does not take over from a server
 # that lives, and a server that was replaced makes no more updates.
-set -eu
-: "${PACELINE:?}"
-paceline=$PACELINE
-work=$(mktemp -d)
-pids=
-trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
-export TMPDIR="$work"
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
-
-if ! "$paceline" keys --out "$work/keys" 2>"$work/err"; then
-    grep -q "this build cannot" "$work/err" || fail "$(cat "$work/err")"
-    echo "skipped: this build has no GnuTLS"
-    exit 77
-fi
-
-# Waits until a file has a line.
-await() { # file, pattern
-    n=0
-    until grep -q "$2" "$1" 2>/dev/null; do
-        n=$((n + 1))
-        [ $n -lt 1200 ] || fail "'$2' did not come: $(tail -n 20 "$work"/*.err "$work"/*.out)"
-        sleep 0.1
-    done
-}
-
-port_of() { # file
-    sed -n 's/.* on port \([0-9]*\).*/\1/p' "$1" | head -n 1
-}
+. "${SOURCE_DIR:?}/tests/shell/network.sh"
+"$paceline" keys --out "$work/keys"
 
 run="--data digits --model mlp:hidden=64 --method sync --workers 2 --batch 16"
 

@@ -299,7 +299,8 @@ TEST(test_real_straggler) {
         }
 }
 
-/* A timer that is set when a checkpoint is made is not kept: all come anew, and it is set anew. */
+/* A timer that is set when a checkpoint is made is not kept: all workers join again, which sets it.
+ */
 TEST(test_goes_on) {
     for (int i = 0; i < 2; i++) {
         pl_setup *s =

@@ -170,7 +170,7 @@ TEST(test_frozen_worker_is_named) {
     check_left(before);
 }
 
-/* All workers die and none is made anew: the run says so, and its checkpoint is there. */
+/* All workers die and none is replaced: the run says so, and its checkpoint is there. */
 static int kill_all(void *ctx, const struct pl_point *p) {
     struct pids *pids = ctx;
     for (int i = 0; p->updates > 5 && i < 4; i++) strike(atomic_load(&pids->pid[i]), SIGKILL);

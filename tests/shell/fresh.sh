@@ -15,3 +15,26 @@ fail() {
 step() {
     echo "-- $*"
 }
+
+# status, standard output and standard error of the program in $status, out and err
+run() {
+    "$PACELINE" "$@" >out 2>err
+    status=$?
+}
+
+works() {
+    run "$@"
+    [ "$status" -eq 0 ] || fail "paceline $*: status $status, $(cat out err)"
+}
+
+refused() { # words of its message, arguments …
+    words=$1
+    shift
+    run "$@"
+    [ "$status" -ne 0 ] || fail "paceline $*: was not refused"
+    grep -q -- "$words" err || fail "paceline $*: \"$(cat err)\" lacks \"$words\""
+}
+
+has() {
+    grep -q -- "$1" out || fail "the output lacks '$1': $(cat out)"
+}

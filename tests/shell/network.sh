@@ -1,0 +1,53 @@
+# For tests that start servers and workers, which are killed at the end, in a folder of their own,
+# $work, which is removed: . "$SOURCE_DIR/tests/shell/network.sh"
+set -eu
+: "${PACELINE:?}"
+paceline=$PACELINE
+work=$(mktemp -d)
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
+export TMPDIR="$work"
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+if "$paceline" keys --out "$work/none" 2>&1 | grep -q "this build cannot"; then
+    echo "skipped: this build has no GnuTLS"
+    exit 77
+fi
+rm -rf "$work/none"
+
+# Waits until a file has a line.
+await() { # file, pattern
+    n=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
+        sleep 0.1
+    done
+}
+
+port_of() { # file with the server's messages
+    sed -n 's/.* on port \([0-9]*\).*/\1/p' "$1" | head -n 1
+}
+
+# Starts a server; $port is where it listens.
+serve() { # name, options …
+    name=$1
+    shift
+    "$paceline" serve --json "$@" >"$work/$name.json" 2>"$work/$name.err" &
+    server=$!
+    pids="$pids $server"
+    await "$work/$name.err" "workers can join over"
+    port=$(port_of "$work/$name.err")
+}
+
+start_worker() { # name, address, options …
+    name=$1
+    shift
+    "$paceline" work "$@" >"$work/$name.out" 2>&1 &
+    worker=$!
+    pids="$pids $worker"
+}
