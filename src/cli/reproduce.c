@@ -143,12 +143,23 @@ static int reproduce_conclude(const struct reproduce *p) {
     return status;
 }
 
+static int reproduce_unknown(const struct reproduce *p, const char *name) {
+    int best = 3; /* less is not alike */
+    const char *near = NULL;
+    for (int i = 0; i < p->claims.n_claims; i++) {
+        int like = cli_likeness(name, strlen(name), p->claims.claim[i].name);
+        if (like > best) near = p->claims.claim[i].name;
+        if (like > best) best = like;
+    }
+    if (near)
+        return cli_fail(CLI_USAGE, "there is no claim '%.60s'; did you mean '%s'?", name, near);
+    return cli_fail(CLI_USAGE, "there is no claim '%.60s'; 'paceline reproduce' lists them", name);
+}
+
 static int reproduce_choose(struct reproduce *p, const struct cli_args *args) {
     for (int i = 0; i < args->n_words; i++) {
         const struct claim *c = cli_claims_find(&p->claims, args->word[i]);
-        if (!c)
-            return cli_fail(CLI_USAGE, "there is no claim '%.60s'; 'paceline reproduce' lists them",
-                            args->word[i]);
+        if (!c) return reproduce_unknown(p, args->word[i]);
         p->wanted[c - p->claims.claim] = true;
     }
     for (int i = 0; args->n_words == 0 && i < p->claims.n_claims; i++) p->wanted[i] = true;

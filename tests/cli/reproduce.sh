@@ -57,6 +57,7 @@ works reproduce
 has '^ksync-time$'
 has ' claims. Run one with'
 refused "there is no claim 'nothing'" reproduce nothing
+refused "did you mean 'ksync-time'?" reproduce ksync-tim
 refused 'give one of' reproduce --quick --full
 refused "No such file" reproduce --claims absent.txt
 sed 's/is at least 0$/is at least/' small.txt >bad.txt
