@@ -21,8 +21,9 @@ void cli_reproduce_table(const struct reproduce *p) {
     for (int i = 0; i < p->claims.n_claims; i++) {
         const struct claim *c = &p->claims.claim[i];
         if (!p->wanted[i]) continue;
-        int seeds;
-        cli_verdict_words(cli_claim_verdict(p, c, &seeds), seeds, words, sizeof words);
+        int seeds = 0;
+        enum verdict verdict = cli_claim_verdict(p, c, &seeds);
+        cli_verdict_words(verdict, seeds, words, sizeof words);
         printf("%s: %s%s\n", c->name, words,
                cli_claim_fails(p, c) ? ", which was expected to be shown" : "");
         fputs("    ", stdout);
@@ -67,8 +68,9 @@ static json_t *page_commands(const struct reproduce *p, const struct claim *c) {
 static json_t *page_claim(const struct reproduce *p, const struct claim *c) {
     json_t *required = json_array();
     char words[PAGE_WORDS];
-    int seeds;
-    cli_verdict_words(cli_claim_verdict(p, c, &seeds), seeds, words, sizeof words);
+    int seeds = 0;
+    enum verdict verdict = cli_claim_verdict(p, c, &seeds);
+    cli_verdict_words(verdict, seeds, words, sizeof words);
     for (int j = 0; j < c->n_required; j++)
         json_array_append_new(required, page_required(p, &c->required[j]));
     return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b, s:o, s:o}", "name", c->name, "says",
@@ -129,8 +131,9 @@ static void page_html_required(FILE *f, const struct reproduce *p, const struct 
 
 static void page_html_claim(FILE *f, const struct reproduce *p, const struct claim *c) {
     char words[PAGE_WORDS], command[4096];
-    int seeds;
-    cli_verdict_words(cli_claim_verdict(p, c, &seeds), seeds, words, sizeof words);
+    int seeds = 0;
+    enum verdict verdict = cli_claim_verdict(p, c, &seeds);
+    cli_verdict_words(verdict, seeds, words, sizeof words);
     fprintf(f, "<h2 id='%s'>%s: %s</h2>\n", c->name, c->name, words);
     page_tagged(f, "p", c->says);
     fputs("<p>", f);
