@@ -179,7 +179,7 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
     bool quick = false, full = false;
     const struct cli_flag flags[] = {
         {"quick", NULL, "the quick form, minutes on two cores (this is the default)", &quick, NULL},
-        {"full", NULL, "the full form: more seeds and longer runs, hours on two cores", &full,
+        {"full", NULL, "the full form: more seeds and longer runs, an hour on two cores", &full,
          NULL},
         {"check", NULL, "exit with status 1 if a claim is not shown that is expected to be",
          &p->check, NULL},
