@@ -189,6 +189,19 @@ static int http_start(struct pl_link *l, enum pl_client_kind kind) {
     return rc ? rc : pl_thread_start(pl_http_listen, l, &l->listener);
 }
 
+/* Waits until events come: from then on the server knows at once if this worker is gone. */
+static int http_hears(struct pl_link *l, struct pl_why *why) {
+    for (bool interrupted = false; !interrupted;) {
+        unsigned seen = atomic_load(&l->bell);
+        pl_lock_enter(l->lock);
+        bool hears = l->hears;
+        pl_lock_leave(l->lock);
+        if (hears || pl_http_ended(l)) return PL_OK; /* whoever asks for an order learns why */
+        pl_nap_on(&l->bell, seen, pl_now_ns(), PL_FOREVER, &interrupted);
+    }
+    return pl_fail(why, PL_EINTR, "interrupted while joining %.200s", l->url);
+}
+
 /* A link that has not joined. */
 int pl_http_prepare(const struct pl_client_link_conf *conf, const char *as, struct pl_link **out,
                     struct pl_why *why) {
@@ -218,6 +231,7 @@ int pl_http_connect(const struct pl_client_link_conf *conf, struct pl_link **out
     if (!rc) rc = http_join(l, conf, welcome, why);
     if (!rc && http_start(l, conf->client.kind))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for %zu parameters", l->dim);
+    if (!rc && l->listener) rc = http_hears(l, why);
     if (rc)
         pl_http_detach(l);
     else

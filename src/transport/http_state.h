@@ -80,6 +80,7 @@ struct pl_link {
     enum talk state;
     enum end end;
     bool again;
+    bool hears; /* events have come */
     char farewell[PL_WORD_MAX];
     bool has_result;
     struct pl_result result;

@@ -19,6 +19,7 @@
 /* A line of the events. */
 void pl_http_line(struct pl_link *l, const char *line) {
     pl_lock_enter(l->lock);
+    l->hears = true;
     if (strncmp(line, "cancel ", 7) == 0) {
         l->cancelled_task = strtoull(line + 7, NULL, 10);
         if (l->cancelled_task == l->task) atomic_store(&l->cancelled, true);

@@ -64,11 +64,11 @@ stop back
 
 echo "-- a worker that does not"
 # shellcheck disable=SC2086
-serve gone $run --method async --workers 2 --evict 1
+serve gone $run --method async --workers 2 --evict 5
 joined stays "$port"
 joined dies "$port"
 kill -9 "$worker"
-await "$work/gone.err" "worker 2 lost its connection; it keeps its place for 1 s"
+await "$work/gone.err" "worker 2 lost its connection; it keeps its place for 5 s"
 await "$work/gone.err" "worker 2 lost its connection .* ago and did not return"
 joined next "$port"
 grep -q "as worker 2 of 2" "$work/next.out" || fail "its place is taken: $(cat "$work/next.out")"
