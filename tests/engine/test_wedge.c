@@ -14,14 +14,16 @@ static void write_ratings(const char *path) {
     assert_int_equal(fclose(f), 0);
 }
 
-static void check(int (*go)(pl_setup *s, pl_run **run), const char *spawn) {
+/* Returns the number of updates. */
+static double check(int (*go)(pl_setup *s, pl_run **run), const char *spawn, const char *updates) {
     char path[64], data[128];
     pl_run *run = NULL;
     snprintf(path, sizeof path, "wedge-%d.ratings", (int)getpid());
     snprintf(data, sizeof data, "ratings:%s,shuffle=no", path);
     write_ratings(path);
-    pl_setup *s = setup_of("method=fdsgd model=mf:k=4 workers=3 lr=0.02 updates=20000");
+    pl_setup *s = setup_of("method=fdsgd model=mf:k=4 workers=3 lr=0.02");
     set(s, "data", data);
+    set(s, "updates", updates);
     if (spawn) set(s, "spawn", spawn);
     int rc = go(s, &run);
     unlink(path);
@@ -30,15 +32,16 @@ static void check(int (*go)(pl_setup *s, pl_run **run), const char *spawn) {
     if (!pl_run_diverged(run))
         fail_msg("%g updates, %g rejected, and no word of it", pl_run_number(run, "updates"),
                  pl_run_number(run, "tasks.rejected"));
-    assert_true(pl_run_number(run, "updates") > 0); /* the others did go well */
+    return pl_run_number(run, "updates");
 }
 
 TEST(a_block_that_never_comes_ends_a_simulation) {
-    check(pl_simulate, NULL);
+    assert_true(check(pl_simulate, NULL, "20000") > 0); /* the others did go well */
 }
 
+/* How far the others come meanwhile depends on the machine. */
 TEST(a_block_that_never_comes_ends_a_real_run) {
-    check(pl_train, "threads");
+    check(pl_train, "threads", "1000000000");
 }
 
 /* All ratings are in one row of the grid, and all blocks outside of it are empty. */
