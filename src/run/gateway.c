@@ -113,8 +113,8 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     g->standby.has = PL_NO_COPY;
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int rc =
-        g->lock && g->wake >= 0 ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
+    bool ready = g->lock && g->wake >= 0 && pl_gateway_secret(g->secret);
+    int rc = ready ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
     if (!rc) rc = gateway_start(g, &a, why);
     if (!rc && pl_thread_start(pl_gateway_watch, g, &g->watch))
         rc = pl_fail(why, PL_ENOMEM, "cannot start a thread");
@@ -238,6 +238,10 @@ bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version) {
 
 void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy) {
     (void)g, (void)copy;
+}
+
+void pl_gateway_follows(struct pl_gateway *g, const char *secret) {
+    (void)g, (void)secret;
 }
 
 struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run) {

@@ -59,6 +59,9 @@ struct pl_copy;
 bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version);
 void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy);
 
+/* At a standby: the secret that the server has told it, by which votes of its workers are known. */
+void pl_gateway_follows(struct pl_gateway *g, const char *secret);
+
 /* At a standby: how many workers of the run have lost their server and ask for this one, and the
  * newest version that one of them has seen. */
 struct pl_gateway_tally {

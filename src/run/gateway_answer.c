@@ -102,11 +102,9 @@ enum MHD_Result pl_gateway_answer_order(struct request *r) {
 enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, size_t n,
                                        uint64_t version) {
     struct pl_gateway *g = r->gateway;
-    int workers = 0;
     pl_lock_enter(g->lock);
     bool over = g->over;
-    for (const struct seat *s = g->seats; s; s = s->next)
-        workers += !s->ended && s->kind == PL_CLIENT_WORKER;
+    int workers = g->standby.workers = pl_gateway_seats(g);
     pl_lock_leave(g->lock);
     struct MHD_Response *a =
         bytes ? MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE) : answer_text("");
@@ -118,6 +116,7 @@ enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, 
     answer_add(a, PL_WIRE_EPOCH, "%" PRIu64, g->conf.epoch);
     answer_add(a, PL_WIRE_WORKERS, "%d", workers);
     answer_add(a, PL_WIRE_MODEL, "%" PRIu64, version);
+    answer_add(a, PL_WIRE_SECRET, "%s", g->secret);
     answer_add(a, PL_WIRE_OVER, "%d", over);
     return answer_with(r, over ? MHD_HTTP_GONE : bytes ? MHD_HTTP_OK : MHD_HTTP_NO_CONTENT, a);
 }

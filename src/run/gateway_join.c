@@ -89,10 +89,7 @@ enum MHD_Result pl_gateway_join(struct request *r) {
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, past);
     }
     struct seat *s = calloc(1, sizeof *s);
-    if (!s || !pl_gateway_seat_key(s->key)) {
-        free(s);
-        return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
-    }
+    if (!s) return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
     if (pl_client_link_connect(&conf, &s->link, &s->welcome, &why)) {
         free(s);
         const char *sentence = strstr(why.text, " refuses: ");
@@ -104,7 +101,8 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     s->seen_ns = pl_now_ns();
     memcpy(s->name, r->name, sizeof s->name);
     if (s->kind == PL_CLIENT_EVALUATOR) s->room = malloc(s->welcome.dim * sizeof *s->room);
-    if (s->kind == PL_CLIENT_EVALUATOR && !s->room) {
+    int worker = s->kind == PL_CLIENT_WORKER ? s->welcome.worker : -1;
+    if (!pl_gateway_key(g, worker, s->key) || (s->kind == PL_CLIENT_EVALUATOR && !s->room)) {
         pl_gateway_seat_free(s);
         return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
     }
@@ -118,5 +116,6 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     s->n_requests++;
     r->seat = s;
     pl_lock_leave(g->lock);
+    pl_gateway_ring(g);
     return pl_gateway_answer_seat(r, s);
 }

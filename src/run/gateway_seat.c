@@ -2,10 +2,8 @@
  *
  * Threads: any of the gateway; see gateway_state.h. */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "run/gateway_state.h"
 
@@ -36,6 +34,13 @@ struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s) {
 void pl_gateway_seat_end(struct seat *s) {
     s->ended = true;
     pl_client_link_interrupt(s->link);
+}
+
+int pl_gateway_seats(const struct pl_gateway *g) {
+    int n = 0;
+    for (const struct seat *s = g->seats; s; s = s->next)
+        n += !s->ended && s->kind == PL_CLIENT_WORKER;
+    return n;
 }
 
 bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
@@ -83,11 +88,4 @@ bool pl_gateway_seat_take(struct seat *s, struct request *r) {
         if (now >= end || atomic_load(&r->cut)) return false;
         pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
     }
-}
-
-bool pl_gateway_seat_key(char key[PL_WIRE_KEY + 1]) {
-    unsigned char bytes[PL_WIRE_KEY / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return false;
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(key + 2 * i, 3, "%02x", bytes[i]);
-    return true;
 }

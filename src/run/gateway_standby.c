@@ -85,12 +85,9 @@ unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]) {
 
 /* The caller has the lock. */
 static bool standby_has_majority(const struct pl_gateway *g) {
-    int n = 0, connected = 0;
-    for (const struct seat *s = g->seats; s; s = s->next) {
-        if (s->ended || s->kind != PL_CLIENT_WORKER) continue;
-        n++;
-        connected += s->n_requests > 0;
-    }
+    int n = pl_gateway_seats(g), connected = 0;
+    for (const struct seat *s = g->seats; s; s = s->next)
+        connected += !s->ended && s->kind == PL_CLIENT_WORKER && s->n_requests > 0;
     return n == 0 || 2 * connected > n;
 }
 
@@ -136,7 +133,8 @@ void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy) {
     pl_gateway_ring(g);
 }
 
-/* Waits for a copy, which the caller frees. NULL: there is none yet, or the run is over. */
+/* Waits for a copy, which the caller frees. NULL: there is none yet, or the run is over, or the
+ * standby must hear at once how many workers there are. */
 static struct pl_copy *standby_wait(struct request *r) {
     struct pl_gateway *g = r->gateway;
     struct standby *s = &g->standby;
@@ -145,14 +143,14 @@ static struct pl_copy *standby_wait(struct request *r) {
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     atomic_store(&s->waits, true);
     if (g->conf.moved) g->conf.moved(g->conf.moved_ctx);
-    for (bool over = false; !copy && !over && now < end && !atomic_load(&r->cut);) {
+    for (bool news = false; !copy && !news && now < end && !atomic_load(&r->cut);) {
         unsigned seen = atomic_load(&g->bell);
         pl_lock_enter(g->lock);
-        over = g->over;
+        news = g->over || pl_gateway_seats(g) != s->workers;
         copy = s->copy;
         s->copy = NULL;
         pl_lock_leave(g->lock);
-        if (!copy && !over) pl_futex_wait(&g->bell, seen, end - now);
+        if (!copy && !news) pl_futex_wait(&g->bell, seen, end - now);
         now = pl_now_ns();
     }
     atomic_store(&s->waits, false);

@@ -52,6 +52,7 @@ struct standby {
     /* the gateway's lock */
     bool here;             /* it has had a copy, and is not lost: orders wait for it */
     uint64_t has;          /* the version of its copy, or PL_NO_COPY */
+    int workers;           /* that it was told of */
     int n_requests;        /* of it, */
     uint64_t seen_ns;      /* and when the last one ended */
     char url[GATEWAY_URL]; /* where workers reach it */
@@ -101,8 +102,9 @@ struct pl_gateway {
     struct pl_gateway_conf conf;
     struct pl_httpd *httpd;
     int wake;
-    char *pem[3];  /* authority, certificate, key */
-    char *allowed; /* names, one per line; NULL: all */
+    char *pem[3];                 /* authority, certificate, key */
+    char *allowed;                /* names, one per line; NULL: all */
+    char secret[PL_WIRE_KEY + 1]; /* of the keys of its seats */
     struct pl_thread *watch;
     atomic_uint bell;
     _Atomic uint64_t seen; /* see gateway.h */
@@ -111,7 +113,8 @@ struct pl_gateway {
     struct seat *seats;
     struct request *requests;
     struct standby standby;
-    struct vote *vote; /* [n_votes] of a standby */
+    char first[PL_WIRE_KEY + 1]; /* secret of the server that this standby follows; "": none yet */
+    struct vote *vote;           /* [n_votes] of a standby */
     int n_votes;
     int n_reports;
     bool over, closed;
@@ -134,7 +137,13 @@ void pl_gateway_seat_end(struct seat *s);
 bool pl_gateway_seat_find(struct request *r, const char *key, size_t n);
 uint64_t pl_gateway_seat_patience(const struct seat *s); /* without a connection */
 bool pl_gateway_seat_take(struct seat *s, struct request *r);
-bool pl_gateway_seat_key(char key[PL_WIRE_KEY + 1]); /* a new one */
+int pl_gateway_seats(const struct pl_gateway *g); /* of workers; the caller has the lock */
+
+/* gateway_key.c: a new secret; a new key for a worker, or for an evaluator, which is -1. worker()
+ * returns whose key it is, and -1 if it was not made with that secret. */
+bool pl_gateway_secret(char secret[PL_WIRE_KEY + 1]);
+bool pl_gateway_key(const struct pl_gateway *g, int worker, char key[PL_WIRE_KEY + 1]);
+int pl_gateway_key_worker(const char *secret, const char *key);
 
 /* gateway_said.c: what the headers of a request say. Of a number that is none, *bad is set. */
 const char *pl_gateway_said(const struct request *r, const char *name); /* NULL: nothing */

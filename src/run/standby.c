@@ -76,6 +76,7 @@ static int standby_step(struct follow *f) {
         pl_log_warn(log, "%s does not answer: %s", f->conf->first, answer.why);
     f->there = there;
     if (there) f->has.workers = answer.workers;
+    if (there) pl_gateway_follows(f->gateway, answer.secret);
     switch (what) {
     case PL_FOLLOWED_COPY: return standby_keep(f, &answer) ? PL_ENOMEM : PL_ETIMEDOUT;
     case PL_FOLLOWED_SAME: return PL_ETIMEDOUT;

@@ -47,6 +47,7 @@ static enum pl_followed follow_answer(long status, const struct http_way *w,
     out->version = w->version;
     out->workers = w->welcome.n_workers;
     memcpy(out->run, w->run, sizeof out->run);
+    memcpy(out->secret, w->key, sizeof out->secret);
     snprintf(out->why, sizeof out->why, "%s", w->error);
     if (status == 200) return PL_FOLLOWED_COPY;
     if (status == 204) return PL_FOLLOWED_SAME;

@@ -5,6 +5,7 @@
 #define PL_TRANSPORT_HTTP_FOLLOW_H
 
 #include "transport/client_link.h"
+#include "transport/http_wire.h"
 
 struct pl_follower;
 
@@ -29,7 +30,8 @@ struct pl_copy_of_run {
     uint64_t version;
     char run[PL_RUN_ID_MAX];
     uint64_t epoch;
-    int workers;           /* that the server has */
+    int workers; /* that the server has */
+    char secret[PL_WIRE_KEY + 1];
     char why[PL_WORD_MAX]; /* if there is no answer, or it was refused */
 };
 

@@ -151,7 +151,7 @@ static void way_header_read(struct http_way *w, const char *line) {
         snprintf(w->standby, sizeof w->standby, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_RUN)))
         snprintf(w->run, sizeof w->run, "%.*s", (int)strcspn(v, " \r\n"), v);
-    if ((v = way_header_is(line, PL_WIRE_SEAT)))
+    if ((v = way_header_is(line, PL_WIRE_SEAT)) || (v = way_header_is(line, PL_WIRE_SECRET)))
         snprintf(w->key, sizeof w->key, "%.*s", (int)strspn(v, "0123456789abcdef"), v);
 }
 

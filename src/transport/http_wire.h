@@ -32,6 +32,7 @@
 #define PL_WIRE_COPY "/v1/copy"            /* for a standby */
 #define PL_WIRE_VOTES "/v1/votes"          /* of workers, for a standby */
 #define PL_WIRE_ADDRESS "Paceline-Address" /* HOST:PORT where a standby listens */
+#define PL_WIRE_SECRET "Paceline-Secret"   /* of the server's keys, for its standby alone */
 
 /* Of a result. */
 #define PL_WIRE_TASK "Paceline-Task" /* of an order as well */

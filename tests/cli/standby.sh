@@ -96,6 +96,40 @@ wait "$second" || fail "$(cat "$work/second.err")"
 grep -q "takes over" "$work/second.err" && fail "$(cat "$work/second.err")"
 grep -q "the standby was not needed" "$work/second.err" || fail "$(cat "$work/second.err")"
 
+echo "-- nobody votes for others"
+rm -f "$work"/*.err "$work"/*.out "$work"/*.json
+# shellcheck disable=SC2086
+serve first $run --updates 1000000 --listen 127.0.0.1:0
+first=$server
+"$paceline" serve --standby "http://127.0.0.1:$port" --json --listen 127.0.0.1:0 \
+    >"$work/second.json" 2>"$work/second.err" &
+second=$!
+pids="$pids $second"
+await "$work/second.err" "standby on port"
+curl -sf -D "$work/head" -o "$work/about" -X POST -H 'Paceline-Protocol: 1' \
+    "http://127.0.0.1:$port/v1/seats"
+start_worker other "127.0.0.1:$port"
+await "$work/other.out" "has a standby at"
+said() { # header
+    tr -d '\r' <"$work/head" | sed -n "s/^$1: //ip"
+}
+vote() { # key; prints the status
+    curl -s -o "$work/body" -w '%{http_code}' -X POST -H 'Content-Length: 0' \
+        -H "Paceline-Seat: $1" -H "Paceline-Run: $(said Paceline-Run)" \
+        -H "Paceline-Epoch: $(said Paceline-Epoch)" -H 'Paceline-Seen: 0' \
+        "http://127.0.0.1:$(sed -n 's/.*standby on port //p' "$work/second.err")/v1/votes"
+}
+kill -9 "$worker" "$first"
+await "$work/second.err" "does not answer"
+key=$(said Paceline-Seat)
+for n in 0 1 2 3; do # of other workers, were they valid
+    [ "$(vote "0000000$n$(echo "$key" | cut -c 9-31)x")" = 403 ] || fail "$(cat "$work/body")"
+done
+sleep 1 # it looks ten times as often
+grep -q "takes over" "$work/second.err" && fail "$(cat "$work/second.err")"
+[ "$(vote "$key")" = 503 ] || fail "$(cat "$work/body")"
+kill -9 "$second"
+
 echo "-- what is wrong is said"
 "$paceline" serve --standby first:7070 2>"$work/err" && fail "no address"
 grep -q "write https://HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
