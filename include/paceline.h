@@ -396,6 +396,7 @@ struct pl_client_conf {
     /* For a server at https://…: folder of this program's certificate (paceline keys). If it is
      * NULL, that of the environment variable PACELINE_KEYS. */
     const char *keys;
+    int checks; /* non-zero: this program does what task.checks asks for; 0: the library does it */
 };
 
 /* What a task's result is. */
@@ -423,6 +424,8 @@ struct pl_client_task {
     double lr;           /* learning rate: of the local steps, if there are any; otherwise the
                             server's */
     double weight_decay; /* that the worker applies in its local steps; 0: the server applies it */
+    int checks; /* non-zero: push the loss INFINITY if the gradient is not finite; see conf.checks
+                 */
 };
 
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:

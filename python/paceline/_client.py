@@ -60,6 +60,7 @@ class Client:
         steps: bool = False,
         token: Optional[str] = None,
         number: int = 0,
+        checks: bool = False,
     ) -> None:
         self._handle: Any = None
         self._lib = _lib.library()
@@ -74,6 +75,7 @@ class Client:
             steps=steps,
             token=token.encode() if token else None,
             number=number,
+            checks=checks,
         )
         handle = c.c_void_p()
         why = c.create_string_buffer(400)

@@ -337,6 +337,7 @@ class ClientConf(c.Structure):
         ("token", c.c_char_p),
         ("number", c.c_int),
         ("keys", c.c_char_p),
+        ("checks", c.c_int),
     ]
 
 
@@ -357,6 +358,7 @@ class ClientTask(c.Structure):
         ("step", c.c_uint32),
         ("lr", c.c_double),
         ("weight_decay", c.c_double),
+        ("checks", c.c_int),
     ]
 
 

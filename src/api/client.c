@@ -32,7 +32,7 @@ struct pl_client {
     int role, worker;
     bool speaks; /* the server carries out its requests */
     size_t dim;
-    bool raw;
+    bool raw, checks;
     struct pl_about about;
     char server[PL_ABOUT_MAX];
     struct pl_order order;
@@ -152,6 +152,7 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
     snprintf(client.client.token, sizeof client.client.token, "%s", conf->token ? conf->token : "");
     s->role = conf->role;
     s->raw = conf->raw != 0;
+    s->checks = conf->checks != 0;
     s->client = client.client;
     s->t = pl_client_transport(conf->path);
     if ((size_t)snprintf(s->path, sizeof s->path, "%s", conf->path) >= sizeof s->path ||
@@ -226,16 +227,17 @@ static void client_ordered(struct pl_client *s) {
                               .out = s->order.half_out ? s->out : s->order.out,
                               .moved = moves};
     pl_local_begin(&s->local, &t, &s->state, s->order.task, note.version, &s->steps);
-    s->task =
-        (struct pl_client_task){.worker = s->worker,
-                                .task = s->order.task,
-                                .version = note.version,
-                                .dim = s->dim,
-                                .w16 = s->is_gradient ? s->order.half_in : NULL,
-                                .out16 = s->is_gradient ? s->order.half_out : NULL,
-                                .wants = moves ? PL_WANTS_STEPS : PL_WANTS_GRADIENT,
-                                .lr = s->steps.task.lr,
-                                .weight_decay = rule->applies_weight_decay ? a->weight_decay : 0};
+    s->task = (struct pl_client_task){
+        .worker = s->worker,
+        .task = s->order.task,
+        .version = note.version,
+        .dim = s->dim,
+        .w16 = s->is_gradient ? s->order.half_in : NULL,
+        .out16 = s->is_gradient ? s->order.half_out : NULL,
+        .wants = moves ? PL_WANTS_STEPS : PL_WANTS_GRADIENT,
+        .lr = s->steps.task.lr,
+        .checks = note.checks && s->checks && s->is_gradient && !s->order.half_out,
+        .weight_decay = rule->applies_weight_decay ? a->weight_decay : 0};
     client_show(s);
 }
 
@@ -317,11 +319,13 @@ static int client_no_task(struct pl_client *s) {
     return pl_fail(&s->why, PL_EUSAGE, "there is no task to answer; pull one first");
 }
 
-/* Whether the result can be used; converts it to what is sent. */
+/* Whether the result can be used, if the server asks for that (docs/decisions/finite.md) and not
+ * the program; converts it to what is sent. */
 static bool client_finite(struct pl_client *s) {
     uint16_t *half = s->order.half_out;
+    if (half && s->out) pl_dtype_narrow(PL_BF16, s->out, s->dim, half);
+    if (s->task.checks || !pl_note_unpack(&s->order).checks) return true;
     if (!half) return pl_vec_finite(s->order.out, s->dim);
-    if (s->out) pl_dtype_narrow(PL_BF16, s->out, s->dim, half);
     bool finite = true;
     for (size_t i = 0; i < s->dim; i++) finite &= (half[i] & 0x7f80) != 0x7f80;
     return finite;

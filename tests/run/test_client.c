@@ -66,6 +66,33 @@ TEST(test_unknown_loss) {
     assert_true(said(&r, "rejected") == 0);
 }
 
+/* Gradients with a NaN are rejected by the worker if the rule changes its momentum in place: by the
+ * library, or by a program that wants to look itself. Otherwise the server's commit judges them,
+ * from the second one on the workers. */
+TEST(test_who_looks) {
+    const char *optim[] = {"momentum", "sgd"};
+    for (int i = 0; i < 4; i++) {
+        char options[200];
+        snprintf(options, sizeof options,
+                 "model=external:dim=5 workers=1 method=async optim=%s updates=4 lr=0.1",
+                 optim[i / 2]);
+        struct server s = serve(options);
+        struct pl_client_task t;
+        pl_client *c = join(&s, (struct pl_client_conf){.checks = i % 2});
+        for (int n = 0; pl_client_pull(c, 10, &t) == PL_OK; n++) {
+            double loss = bowl(t.w, t.out);
+            bool spoiled = n == 1 || n == 3;
+            if (spoiled) t.out[2] = NAN;
+            assert_int_equal(t.checks, i == 1 || (i == 3 && n > 1));
+            assert_int_equal(pl_client_push(c, DIM, 1, t.checks && spoiled ? INFINITY : loss),
+                             PL_OK);
+        }
+        pl_client_close(c);
+        struct served r = served(&s);
+        if (!r.ok || said(&r, "updates") != 4 || said(&r, "rejected") != 2) fail_msg("%s", r.text);
+    }
+}
+
 /* A filter looks at a copy of a result. If it rejects the result, its worker gets the next task all
  * the same, with memory that it can write to. Here every worker answers twice in a row, and the
  * filter accepts at most one of the two: with f = 1, two others come first. */

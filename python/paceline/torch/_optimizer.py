@@ -213,6 +213,7 @@ class Optimizer(torch.optim.Optimizer):
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
         value = math.nan if loss is None else float(loss)
+        value = math.nan if math.isinf(value) else value
         if self._session.cancelled():
             self._abandon()
         elif self._local:
@@ -242,8 +243,9 @@ class Optimizer(torch.optim.Optimizer):
                     "or use another method"
                 )
             absent = None
-        self._vector.write_gradient(self._session.client.task.out)
-        self._push(loss, absent)
+        task = self._session.client.task
+        finite = self._vector.write_gradient(task.out, bool(task.checks))
+        self._push(loss if finite else math.inf, absent)
 
     def _local_step(self, loss: float) -> None:
         self.optimizer.step()

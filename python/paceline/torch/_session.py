@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import math
 import os
 import secrets
 import signal
@@ -126,6 +125,7 @@ class Session:
             steps=steps,
             token=self._token,
             number=self.role.rank + 1,
+            checks=True,
         )
         if self._follows:
             workers = int(self._client.server["workers"])
@@ -223,8 +223,9 @@ class Session:
         return self.client.task
 
     def push(self, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
-        """Sends what was written to the task's `out`, without the tensors that are absent."""
-        self.client.push(self._vector.dim, samples, math.nan if math.isinf(loss) else loss, absent)
+        """Sends what was written to the task's `out`, without the tensors that are absent. An infinite
+        loss tells that it is not finite."""
+        self.client.push(self._vector.dim, samples, loss, absent)
 
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""

@@ -262,8 +262,9 @@ class Vector:
             v.copy_(t)
 
     @torch.no_grad()
-    def write_gradient(self, address: int) -> None:
-        """The gradients and the new values of the buffers go to the vector at this address."""
+    def write_gradient(self, address: int, checks: bool) -> bool:
+        """The gradients and the new values of the buffers go to the vector at this address. Returns
+        False if not all of them are finite; it looks only if `checks`."""
         self._look_up_buffers()
         whole, parts = self._at(address)
         if self.flat is not None:
@@ -275,7 +276,7 @@ class Vector:
             ]
             torch.cat(have + [b.reshape(-1).float() for b in self.buffers], out=self._sent)
             self._write(address, self._sent)
-            return
+            return not checks or _finite(self._sent)
         for p, v, trained in zip(self.params, parts, self.trained):
             if p.grad is None or not trained:
                 v.zero_()
@@ -283,6 +284,8 @@ class Vector:
                 v.copy_(p.grad.to_dense() if p.grad.is_sparse else p.grad)
         for b, v in zip(self.buffers, parts[len(self.params) :]):
             v.copy_(b)
+        # a finite sum has finite terms, and takes one read by all threads
+        return not checks or _finite(whole.sum()) or _finite(whole)
 
     # --- whether it is still the same ----------------------------------------------------------
 
