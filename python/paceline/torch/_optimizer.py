@@ -96,6 +96,8 @@ class Optimizer(torch.optim.Optimizer):
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
+        if at.sends_gradients:
+            self._vector.send_early()
         # the rule of the server, if it is the one of `optimizer`
         own_rule = not at.fixed_optim and options.get("optim") is None
         self._state = State(
@@ -147,11 +149,10 @@ class Optimizer(torch.optim.Optimizer):
     # --- tasks ---------------------------------------------------------------------------------
 
     def _next_task(self) -> None:
-        """Waits for the next task, and gives the model its weights."""
+        """Waits for the next task; the model then has its weights."""
         task = self._session.pull()
         if task is None:
             return
-        self._vector.load(task.w)
         self._local = task.wants == STEPS
         if self._local:
             self._steps_left = int(task.steps)
@@ -283,6 +284,7 @@ class Optimizer(torch.optim.Optimizer):
         """Clears the gradients. Does nothing inside `no_sync()`."""
         if not self._accumulating:
             self.optimizer.zero_grad(set_to_none=set_to_none)
+            self._vector.restart()
             if not self._local:
                 self._samples = 0
 
@@ -360,10 +362,12 @@ class Optimizer(torch.optim.Optimizer):
     def no_sync(self) -> Iterator[None]:
         """Accumulates gradients: inside, `step` sends nothing and `zero_grad` clears nothing."""
         before, self._accumulating = self._accumulating, True
+        self._vector.pause(True)
         try:
             yield
         finally:
             self._accumulating = before
+            self._vector.pause(before)
 
     # --- abandoning ----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set
 import torch
 
 from .. import _client, _server
-from .._client import SLICE, WAIT
+from .._client import SLICE, STEPS, WAIT
 from .._roles import Role, next_run
 from ..errors import Error, FileError, RunEnded, RunError, UsageError
 from ._evaluator import Evaluator, Function
@@ -195,7 +195,8 @@ class Session:
     # --- tasks ---------------------------------------------------------------------------------
 
     def pull(self) -> Optional[Any]:
-        """Waits for the next task; None if the run has ended. Versions are evaluated meanwhile."""
+        """Waits for the next task, whose weights the model then has; None if the run has ended.
+        Versions are evaluated meanwhile."""
         begin = time.monotonic()
         while True:
             try:
@@ -220,7 +221,10 @@ class Session:
             self.role = replace(self.role, rank=int(self.client.task.worker))
         if self._evaluator:
             self._evaluator.look()
-        return self.client.task
+        task = self.client.task
+        self._vector.load(task.w)
+        self._vector.expect(None if task.wants == STEPS else task.out)
+        return task
 
     def push(self, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
         """Sends what was written to the task's `out`, without the tensors that are absent. An infinite

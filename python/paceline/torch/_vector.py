@@ -1,7 +1,8 @@
 """A PyTorch model as one vector: its parameters, then its buffers.
 
 On the CPU the tensors stay where they are and are copied one by one. If all of them are on one GPU,
-they become views of one flat tensor there, and go through host memory in one transfer each way."""
+they become views of one flat tensor there, and go through host memory: weights in one transfer,
+gradients in several, during backward."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import torch
 
 from .._client import Tensors
 from ..errors import UsageError
+from ._early import Early
 
 __all__ = ["Vector"]
 
@@ -31,6 +33,7 @@ _DTYPES = {
 _AS = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
 _EXACT = 2**24  # whole numbers up to this one are exact in float32
 _READ_ONLY = 8  # cudaHostRegisterReadOnly
+_FLAT_ON = ("cuda",)  # devices where a model becomes one flat tensor
 _CACHE = 64  # vectors of shared memory whose views are kept
 
 
@@ -84,6 +87,7 @@ class Vector:
         self._views: Dict[int, Tuple[torch.Tensor, List[torch.Tensor]]] = {}
         self._registered: List[int] = []
         self.flat: Any = None
+        self._early: Optional[Early] = None
         self._zero_copy = zero_copy
         if self._can_be_flat():
             self._flatten()
@@ -107,7 +111,7 @@ class Vector:
 
     def _can_be_flat(self) -> bool:
         device = self.tensors[0].device
-        return device.type == "cuda" and all(
+        return device.type in _FLAT_ON and all(
             t.device == device
             and t.is_contiguous()
             and (t.dtype == torch.float32 or (i >= len(self.params) and not t.is_floating_point()))
@@ -141,6 +145,9 @@ class Vector:
 
     def release(self) -> None:
         """Forgets all shared memory, before it is unmapped."""
+        if self._early is not None:
+            self._early.close()
+            self._early = None
         if self._zero_copy:
             with torch.no_grad():
                 for p in self.params:
@@ -167,7 +174,7 @@ class Vector:
         if found is None:
             if len(self._views) >= _CACHE:
                 self._views.clear()
-            if self.flat is not None:
+            if self.flat is not None and self.flat.is_cuda:
                 self._register(address)
             array = (c.c_float * self.dim).from_address(address)
             whole = torch.frombuffer(array, dtype=torch.float32)
@@ -261,6 +268,37 @@ class Vector:
         for t, v in zip(self.tensors, self._at(address)[1]):
             v.copy_(t)
 
+    # --- gradients -----------------------------------------------------------------------------
+
+    def send_early(self) -> None:
+        """From now on, gradients may go out during backward."""
+        if self.flat is not None:
+            self._early = Early(self.params, self._gradients, self.flat)
+
+    def expect(self, address: Optional[int]) -> None:
+        """The gradients that are computed next go to the vector at this address; None: nowhere."""
+        if self._early is not None:
+            self._early.expect(None if address is None else self._at(address)[0])
+
+    def pause(self, yes: bool) -> None:
+        """Whether more will be added to the gradients that are computed."""
+        if self._early is not None:
+            self._early.paused = yes
+
+    def restart(self) -> None:
+        """The gradients are computed anew."""
+        if self._early is not None:
+            self._early.restart()
+
+    def _gradients(self, first: int, last: int) -> List[torch.Tensor]:
+        """The gradients of some parameters, each as one flat tensor."""
+        return [
+            p.new_zeros(p.numel())
+            if p.grad is None or not trained
+            else (p.grad.to_dense() if p.grad.is_sparse else p.grad).reshape(-1)
+            for p, trained in list(zip(self.params, self.trained))[first:last]
+        ]
+
     @torch.no_grad()
     def write_gradient(self, address: int, checks: bool) -> bool:
         """The gradients and the new values of the buffers go to the vector at this address. Returns
@@ -268,14 +306,10 @@ class Vector:
         self._look_up_buffers()
         whole, parts = self._at(address)
         if self.flat is not None:
-            have = [
-                p.new_zeros(p.numel())
-                if p.grad is None or not trained
-                else (p.grad.to_dense() if p.grad.is_sparse else p.grad).reshape(-1)
-                for p, trained in zip(self.params, self.trained)
-            ]
+            have = self._gradients(0, len(self.params))
             torch.cat(have + [b.reshape(-1).float() for b in self.buffers], out=self._sent)
-            self._write(address, self._sent)
+            if self._early is None or not self._early.finish(self._sent):
+                self._write(address, self._sent)
             return not checks or _finite(self._sent)
         for p, v, trained in zip(self.params, parts, self.trained):
             if p.grad is None or not trained:
