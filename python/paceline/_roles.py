@@ -28,6 +28,7 @@ class Role:
     alone: bool = False  # no launcher: others may be started by hand
     restarted: bool = False  # in place of a process that has failed
     listen: str = ""  # of rank 0: HOST:PORT where workers on other machines join
+    follows: bool = False  # in a process group whose first rank is the worker
 
     @property
     def elsewhere(self) -> bool:
@@ -37,7 +38,7 @@ class Role:
     @property
     def serves(self) -> bool:
         """Whether this process starts the server."""
-        return self.rank == 0 and not self.elsewhere
+        return self.rank == 0 and not self.elsewhere and not self.follows
 
 
 # rank, number of processes, number of them on this machine, what the processes of one job share

@@ -4,7 +4,8 @@
 find_python_with_torch
 unset PACELINE # the variable tells Python programs who they are
 export PYTHON="$python" PATH="$BUILD_DIR:$PATH" OMP_NUM_THREADS=1
-for t in exact early network methods failures runs steps changes unused folders evaluate examples; do
+for t in exact early network groups methods failures runs steps changes unused folders evaluate \
+    examples; do
     echo "-- $t"
     $python "$SOURCE_DIR/tests/python/torch_$t.py"
 done

@@ -15,6 +15,7 @@ from ..errors import RunEnded, RunError, UsageError
 from . import _current
 from ._batches import Passes
 from ._evaluator import Evaluation
+from ._group import Follower, Group, Leader
 from ._session import Session
 from ._state import State
 from ._translate import (
@@ -55,6 +56,10 @@ class Optimizer(torch.optim.Optimizer):
 
     `zero_copy` makes the parameters read-only views of shared memory instead of copies: an
     operation that changes one in place ends the process. `role` replaces what the environment says.
+
+    `group`, a process group of torch.distributed, makes its ranks one worker: they train one replica
+    with DistributedDataParallel, or anything that leaves the same gradients on all of them. Its
+    first rank speaks to the server, and hands the new weights to the others.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Optimizer(torch.optim.Optimizer):
         on_end: Optional[Callable[[Dict[str, Any]], Any]] = None,
         zero_copy: bool = False,
         role: Optional[Role] = None,
+        group: Any = None,
         **options: Any,
     ) -> None:
         self._ready = False
@@ -81,6 +87,11 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(optimizer.param_groups, dict(optimizer.defaults))
         self._share()
         self.role = role or _roles.find(workers=int(options.get("workers") or 1))
+        together = None
+        if group is not None:
+            together = Group(group, next(model.parameters()).device)
+            if role is None and self.role.rank >= 0:
+                self.role = together.role(self.role)
         self._accumulating = self._in_task = self._hooked = False
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
@@ -96,7 +107,7 @@ class Optimizer(torch.optim.Optimizer):
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
-        if at.sends_gradients:
+        if at.sends_gradients and together is None:  # a group's are complete only after backward
             self._vector.send_early()
         # the rule of the server, if it is the one of `optimizer`
         own_rule = not at.fixed_optim and options.get("optim") is None
@@ -119,9 +130,15 @@ class Optimizer(torch.optim.Optimizer):
         self._local = at.takes_steps  # the steps are taken here
         self._steps_left = 0
 
-        self._session = Session(self.role, self._vector)
+        if together is None:
+            self._session = Session(self.role, self._vector)
+        else:
+            kind = Leader if together.leads else Follower
+            self._session = kind(self.role, self._vector, together)
+        self._stays = together is not None  # what was begun is computed to its end
         self._session.on_end = on_end
         self.role = self._session.role
+        self._total = 0  # samples of the result so far, of all ranks of the group
         with self._session.opening():
             self._session.open(
                 dict(options, **self._rule.options),
@@ -215,7 +232,8 @@ class Optimizer(torch.optim.Optimizer):
             loss = loss.detach()
         value = math.nan if loss is None else float(loss)
         value = math.nan if math.isinf(value) else value
-        if self._session.cancelled():
+        self._total, value, cancelled = self._session.settle(self._samples, value)
+        if cancelled:
             self._abandon()
         elif self._local:
             self._local_step(value)
@@ -234,6 +252,9 @@ class Optimizer(torch.optim.Optimizer):
                     self._said_rate = rate
 
     def _send_gradient(self, loss: float) -> None:
+        if self.role.follows:
+            self._next_task()
+            return
         self._send_rate()
         absent = self._vector.without_gradient()
         if absent and not self._session.may_lack:
@@ -252,14 +273,16 @@ class Optimizer(torch.optim.Optimizer):
         self.optimizer.step()
         self._losses.append(loss)
         self._steps_left -= 1
-        if self._steps_left == 0:
+        if self._steps_left == 0 and self.role.follows:
+            self._next_task()
+        elif self._steps_left == 0:
             self._vector.write_model(self._session.client.task.out)
             self._push(sum(self._losses) / len(self._losses))
 
     def _push(self, loss: float, absent: Optional[bytes] = None) -> None:
         task = self._session.client.task
         complete = task.step + task.steps == self._session.batches
-        self._session.push(self._samples, loss, absent)
+        self._session.push(self._total, loss, absent)
         self._counts["results"] += complete
         self._next_task()
 
@@ -372,7 +395,7 @@ class Optimizer(torch.optim.Optimizer):
     # --- abandoning ----------------------------------------------------------------------------
 
     def _look(self, *_: Any) -> None:
-        if self._in_task and self._session.cancelled():
+        if self._in_task and not self._stays and self._session.cancelled():
             raise Abandoned
 
     @contextlib.contextmanager
@@ -410,8 +433,14 @@ class Optimizer(torch.optim.Optimizer):
     def close(self) -> None:
         """Leaves the run. On rank 0 it also waits until the run has ended, and gives the model its
         final weights; if the run has no limit of its own, it ends now. Then it raises RunError if
-        the run has failed: it diverged, or every worker left before its limit."""
-        self._session.close()
+        the run has failed: it diverged, or every worker left before its limit. All ranks of a process
+        group close together."""
+        ended = self.ended
+        try:
+            self._session.close()
+        finally:
+            if not ended:
+                self._session.share()
 
     def batches(self, loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
         """The mini-batches of `loader`, pass after pass, until the run ends or `epochs` passes are

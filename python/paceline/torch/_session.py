@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -26,7 +26,7 @@ from ..errors import Error, FileError, RunEnded, RunError, UsageError
 from ._evaluator import Evaluator, Function
 from ._vector import Vector
 
-__all__ = ["Session"]
+__all__ = ["Session", "is_limited"]
 
 _STARTED = time.time()
 _LIMITS = ("updates", "time", "epochs", "target_loss", "target_accuracy")
@@ -55,6 +55,11 @@ def _watch_sigterm() -> None:
             signal.signal(signal.SIGTERM, _terminate)
         elif not _serving and now is _terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def is_limited(options: Dict[str, Any]) -> bool:
+    """Whether the run has a limit of its own."""
+    return any(options.get(name) for name in _LIMITS)
 
 
 def _resumes(options: Dict[str, Any]) -> bool:
@@ -114,7 +119,7 @@ class Session:
         """Joins the run; rank 0 starts its server first, with these options. `layout` is what the
         server has to know about single tensors; `steps`: this worker's optimizer takes local steps.
         """
-        self.limited = any(options.get(name) for name in _LIMITS)
+        self.limited = is_limited(options)
         tensors, kept = self._vector.describe()
         if self.role.serves:
             self._serve(options, tensors, layout, steps)
@@ -234,6 +239,13 @@ class Session:
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""
         return self._client is not None and self._client.cancelled()
+
+    def settle(self, samples: int, loss: float) -> Tuple[int, float, bool]:
+        """The samples and the loss of a step, and whether its task is no longer wanted."""
+        return samples, loss, self.cancelled()
+
+    def share(self) -> None:
+        """All ranks of a process group get the weights that its first rank has."""
 
     def checkpoint(self) -> None:
         if self._client is not None:

@@ -182,6 +182,10 @@ class Vector:
             found = self._views[address] = (whole, parts)
         return found
 
+    def at(self, address: int) -> torch.Tensor:
+        """The vector at this address, as one flat tensor."""
+        return self._at(address)[0]
+
     @torch.no_grad()
     def load(self, address: int) -> None:
         """The model takes the vector at this address."""

@@ -1,0 +1,144 @@
+"""Process groups that are one worker each: two groups of two ranks train what one process trains."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+SCRIPT = """
+import os, sys, torch, torch.distributed as dist, paceline, paceline.torch as pl
+torch.set_num_threads(1)
+out, method, what = sys.argv[1:]
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=f"file://{out}.store", rank=rank, world_size=4)
+groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+group = groups[rank // 2]
+torch.manual_seed(rank)  # the weights of rank 0 count
+model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+ddp = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
+sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if method == "local-sgd:u=3" else 0.9)
+try:
+    if what == "fails":
+        sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+    opt = pl.Optimizer(sgd, model, method, group=group, updates=12,
+                       **(dict(threads=-7) if what == "fails" and rank < 2 else {}))
+except paceline.Error as e:
+    torch.save(str(e), f"{out}.{rank}")
+    os._exit(0)  # the threads of DistributedDataParallel mind an ordinary exit
+assert (opt.rank, opt.world_size) == (rank // 2, 2), (opt.rank, opt.world_size)
+seen, told, step = [], [], 0
+push = opt._session.push
+opt._session.push = lambda samples, *more: told.append(samples) or push(samples, *more)
+while not opt.ended:
+    x = torch.randn(8, 5, generator=torch.Generator().manual_seed(100 * step + rank))
+    opt.zero_grad()
+    with opt.task():
+        loss = torch.nn.functional.cross_entropy(ddp(x), (x[:, 0] > 0).long())
+        loss.backward()
+        opt.step(loss, samples=8)
+    step += 1
+    seen.append(torch.cat([p.detach().reshape(-1).clone() for p in model.parameters()]))
+opt.close()
+torch.save((seen, opt.summary(), told), f"{out}.{rank}")
+"""
+
+
+def one_process(steps, u):
+    """The same without groups: `u` local steps of two models, which are then averaged."""
+    torch.manual_seed(0)
+    models = [
+        torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        for _ in range(2)
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    sgd = [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.0 if u else 0.9) for m in models]
+    seen = []
+    for step in range(steps):
+        for g, (model, opt) in enumerate(zip(models, sgd)):
+            opt.zero_grad(set_to_none=True)
+            for rank in (2 * g, 2 * g + 1):
+                x = torch.randn(8, 5, generator=torch.Generator().manual_seed(100 * step + rank))
+                loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
+                (loss / 2).backward()
+        pairs = list(zip(models[0].parameters(), models[1].parameters()))
+        if not u:
+            for a, b in pairs:
+                a.grad = b.grad = (a.grad + b.grad) / 2
+        for opt in sgd:
+            opt.step()
+        if u and step % u == u - 1:
+            for a, b in pairs:
+                a.data = b.data = (a.data + b.data) / 2
+                b.data = a.data.clone()
+        seen.append(torch.cat([p.detach().reshape(-1).clone() for p in models[0].parameters()]))
+    return seen
+
+
+class Groups(unittest.TestCase):
+    def run_four(self, method, what=""):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        out = os.path.join(folder, "out")
+        processes = []
+        for rank in range(4):
+            env = dict(os.environ, RANK=str(rank), WORLD_SIZE="4", LOCAL_WORLD_SIZE="4")
+            env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TMPDIR=folder)
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", SCRIPT, out, method, what],
+                    env=env,
+                    stderr=subprocess.PIPE,
+                )
+            )
+        said = [p.communicate(timeout=300)[1].decode() for p in processes]
+        for p, text in zip(processes, said):
+            self.assertEqual(p.returncode, 0, text)
+        return [torch.load(f"{out}.{rank}") for rank in range(4)]
+
+    def check(self, method, u):
+        found = self.run_four(method)
+        expected = one_process(12 * max(1, u), u)
+        for rank, (seen, _, told) in enumerate(found):
+            self.assertGreaterEqual(len(seen), len(expected) if rank < 2 else len(expected) - 1)
+            for step, (a, b) in enumerate(zip(seen, expected)):
+                averaged = not u or step % u == u - 1
+                last = step == len(expected) - 1  # which the second group may not hear of
+                if rank < 2 or (averaged and not last):
+                    self.assertLess(float((a - b).abs().max()), 1e-6, (rank, step))
+            self.assertEqual(set(told), {16 * max(1, u)} if rank % 2 == 0 else set())
+        for a, b in ((0, 1), (2, 3)):
+            self.assertEqual(found[a][1]["steps"], found[b][1]["steps"])
+            for x, y in zip(found[a][0], found[b][0]):
+                self.assertTrue(torch.equal(x, y))
+        run = found[0][1]["run"]
+        self.assertEqual((run["updates"], run["tasks"]["applied"]), (12, 24))
+
+    def test_gradients(self):
+        self.check("sync", 0)
+
+    def test_local_steps(self):
+        self.check("local-sgd:u=3", 3)
+
+    def test_cancelled(self):
+        """All ranks of a group drop the same steps."""
+        found = self.run_four("ksync:k=1")
+        self.assertEqual(found[0][1]["run"]["updates"], 12)
+        for a, b in ((0, 1), (2, 3)):
+            one, other = found[a][1], found[b][1]
+            self.assertEqual(one["steps"], other["steps"])
+            self.assertEqual(one["abandoned"], other["abandoned"])
+
+    def test_failure(self):
+        """If the first rank of a group cannot begin, all hear of it."""
+        said = self.run_four("sync", "fails")
+        self.assertIn("threads", said[0])
+        for rank in (1, 3):
+            self.assertIn("first rank", said[rank])
+
+
+if __name__ == "__main__":
+    unittest.main()
