@@ -61,6 +61,7 @@ class Client:
         token: Optional[str] = None,
         number: int = 0,
         checks: bool = False,
+        keys: Optional[str] = None,
     ) -> None:
         self._handle: Any = None
         self._lib = _lib.library()
@@ -76,6 +77,7 @@ class Client:
             token=token.encode() if token else None,
             number=number,
             checks=checks,
+            keys=keys.encode() if keys else None,
         )
         handle = c.c_void_p()
         why = c.create_string_buffer(400)

@@ -9,11 +9,20 @@ import stat
 import tempfile
 import threading
 from dataclasses import dataclass, replace
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple, Union
 
 from .errors import UsageError
 
 __all__ = ["Role", "find", "next_run"]
+
+
+class Store(NamedTuple):
+    """A store of PyTorch."""
+
+    host: str
+    port: int
+    own: bool  # rank 0 makes it; otherwise it is the launcher's
+    prefix: str  # of keys in it
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,9 @@ class Role:
     alone: bool = False  # no launcher: others may be started by hand
     restarted: bool = False  # in place of a process that has failed
     listen: str = ""  # of rank 0: HOST:PORT where workers on other machines join
+    host: str = ""  # of rank 0: its address for other machines
+    # how rank 0 hands keys to other machines: a store, or a folder; None: PACELINE_KEYS names them
+    channel: Union[Store, str, None] = None
     follows: bool = False  # in a process group whose first rank is the worker
 
     @property
@@ -57,7 +69,7 @@ _LAUNCHERS = (
         "SLURM_PROCID",
         "SLURM_STEP_NUM_TASKS",  # only steps that srun started have it
         "SLURM_STEP_TASKS_PER_NODE",
-        ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+        ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
     ),
 )
 
@@ -103,20 +115,36 @@ def _several(
     return where and f"{launcher} started {size} processes, {where}"
 
 
-def _across(role: Role, where: str, env: Mapping[str, str]) -> Role:
+def _channel(
+    launcher: str, job: str, port: int, where: str, env: Mapping[str, str]
+) -> Union[Store, str]:
+    """How rank 0 hands keys to the others: over the store of torchrun, or one on the next port if
+    there is none; srun and mpirun start all processes in one folder, which machines share."""
+    if launcher == "torchrun":
+        agents = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        at = _number(env, "MASTER_PORT") if agents else None
+        attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return Store(env["MASTER_ADDR"], at or port + 1, at is None, f"paceline-{job}-{attempt}")
+    if not job:
+        raise UsageError(
+            f"{where}, and no variable names the job; set PACELINE_KEYS to a folder of certificates "
+            "that all of them can read ('paceline keys --out DIR --host ADDRESS')"
+        )
+    return os.path.join(env.get("PWD") or os.getcwd(), f".paceline-keys-{job}")
+
+
+def _across(launcher: str, role: Role, where: str, job: str, env: Mapping[str, str]) -> Role:
     """The role in a run on several machines: those of rank 0's machine use its socket, the others
-    its address."""
+    its address. `job` is the same on all of them."""
     master, port = env.get("MASTER_ADDR", ""), _number(env, "PACELINE_PORT")
     if port is None:
         port = (_number(env, "MASTER_PORT") or 29500) + 1
-    if not master or not env.get("PACELINE_KEYS"):
-        raise UsageError(
-            f"{where}; set MASTER_ADDR to the address of rank 0's machine, and PACELINE_KEYS to a "
-            "folder of certificates that all of them can read ('paceline keys --out DIR --host "
-            "ADDRESS')"
-        )
+    if not master:
+        raise UsageError(f"{where}; set MASTER_ADDR to the address of rank 0's machine")
+    if not env.get("PACELINE_KEYS"):
+        role = replace(role, channel=_channel(launcher, job, port, where, env))
     if role.rank == 0:
-        return replace(role, listen=f"0.0.0.0:{port}")
+        return replace(role, listen=f"0.0.0.0:{port}", host=master)
     return replace(role, socket=f"https://{master}:{port}") if _elsewhere(master) else role
 
 
@@ -167,11 +195,12 @@ def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
             continue
         where = _several(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
+        job = "".join(ch if ch.isalnum() else "-" for ch in key)[-60:]
         if launcher == "mpirun" or not key:
             key += f"-{os.getppid()}"  # they have one parent
         safe = "".join(ch if ch.isalnum() else "-" for ch in f"{launcher}-{key}")[-60:]
         role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"))
-        return _across(role, where, env) if where else role
+        return _across(launcher, role, where, job, env) if where else role
     folder = os.path.join(base_folder(), f"alone-{os.getpid()}")
     return Role(0, workers, os.path.join(folder, "run.socket"), alone=True)
 

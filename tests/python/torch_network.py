@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Any, Dict, Tuple
 
 from workers import free_port
 
@@ -27,6 +29,89 @@ opt.close()
 if opt.rank == 0:
     print(" ".join(f"{v:.9g}" for p in model.state_dict().values() for v in p.flatten().tolist()))
 """
+
+
+def free_ports() -> int:
+    """The first of two free ports."""
+    while True:
+        port = free_port()
+        with socket.socket() as s:
+            try:
+                s.bind(("", port + 1))
+                return port
+            except OSError:
+                continue
+
+
+# hand-set variables of a launcher say that the two processes are on two machines
+FAR = """
+from paceline import _roles
+_roles._elsewhere = lambda address: _roles.find.rank == 1
+_roles.find.rank = int(sys.argv[2])
+"""
+
+
+class Handed(unittest.TestCase):
+    """Without PACELINE_KEYS, rank 0 makes keys and hands them to the other machine."""
+
+    def setUp(self) -> None:
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def start(self, variables: Dict[str, str], rank: str) -> Any:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PACELINE_KEYS")}
+        env.update(variables, MASTER_ADDR="127.0.0.1", PWD=self.folder)
+        env["TMPDIR"] = os.path.join(self.folder, rank)  # as machines have their own
+        os.mkdir(env["TMPDIR"])
+        script = SCRIPT.replace(
+            "import sys, torch, paceline.torch as pl\n", "import sys, torch\n" + FAR
+        )
+        script = script.replace(
+            "torch.manual_seed(3)", "import paceline.torch as pl\ntorch.manual_seed(3)"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", script, "sync", rank],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run_two(self, names: Tuple[str, ...], **variables: str) -> None:
+        variables["PACELINE_PORT"] = str(free_ports())
+        variables.setdefault("MASTER_PORT", variables["PACELINE_PORT"])
+        both = [self.start(dict(variables, **{names[0]: r}), r) for r in ("0", "1")]
+        out = [p.communicate(timeout=300) for p in both]
+        for p, (_, err) in zip(both, out):
+            self.assertEqual(p.returncode, 0, err.decode())
+        self.assertGreater(len(out[0][0].split()), 30)
+        left = [n for _, _, files in os.walk(self.folder) for n in files if n.endswith(".pem")]
+        self.assertEqual(left, [])
+        for rank in "01":
+            shutil.rmtree(os.path.join(self.folder, rank))
+
+    def test_own_store(self) -> None:
+        self.run_two(("RANK",), WORLD_SIZE="2", LOCAL_WORLD_SIZE="1")
+
+    def test_store_of_the_launcher(self) -> None:
+        from torch.distributed import TCPStore
+
+        store = TCPStore("127.0.0.1", free_port(), None, True, wait_for_workers=False)
+        self.run_two(
+            ("RANK",),
+            WORLD_SIZE="2",
+            LOCAL_WORLD_SIZE="1",
+            MASTER_PORT=str(store.port),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+        )
+
+    def test_folder(self) -> None:
+        slurm = dict(SLURM_STEP_NUM_TASKS="2", SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_JOB_ID="9")
+        self.run_two(("SLURM_PROCID",), **slurm)
+        # what others can read is not trusted
+        os.mkdir(os.path.join(self.folder, ".paceline-keys-9"))
+        os.chmod(os.path.join(self.folder, ".paceline-keys-9"), 0o755)
+        p = self.start(dict(slurm, SLURM_PROCID="1", PACELINE_PORT="1"), "1")
+        self.assertIn("only this user can read", p.communicate(timeout=300)[1].decode())
 
 
 class Network(unittest.TestCase):

@@ -340,10 +340,19 @@ class Machines(unittest.TestCase):
             dict(slurm, SLURM_STEP_NUM_NODES="2"),
             dict(slurm, SLURM_NNODES="2"),
             {"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_NNODES": "2"},
-            dict(by_hand, MASTER_ADDR="192.0.2.1"),
         ):
-            with self.assertRaisesRegex(paceline.UsageError, "PACELINE_KEYS", msg=env):
+            with self.assertRaisesRegex(paceline.UsageError, "MASTER_ADDR", msg=env):
                 _roles.find(env)
+        with self.assertRaisesRegex(paceline.UsageError, "PACELINE_KEYS"):
+            _roles.find({"PMI_RANK": "1", "PMI_SIZE": "4", "MASTER_ADDR": "a", "SLURM_NNODES": "2"})
+        far = dict(by_hand, MASTER_ADDR="192.0.2.1")
+        store = ("192.0.2.1", 29502, True, "paceline-29500-0")
+        self.assertEqual(_roles.find(far).channel, store)
+        self.assertIsNone(_roles.find(dict(far, PACELINE_KEYS="keys")).channel)
+        far["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        self.assertEqual(_roles.find(far).channel[1:3], (29500, False))
+        slurm_far = dict(slurm, SLURM_NNODES="2", MASTER_ADDR="192.0.2.1", PWD="/shared/me")
+        self.assertEqual(_roles.find(slurm_far).channel, "/shared/me/.paceline-keys-7")
         for env in (
             dict(slurm, SLURM_STEP_TASKS_PER_NODE="4", SLURM_NNODES="1"),
             dict(slurm, SLURM_STEP_TASKS_PER_NODE="4", SLURM_STEP_NUM_NODES="1", SLURM_NNODES="2"),

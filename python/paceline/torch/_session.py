@@ -19,7 +19,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from .. import _client, _server
+from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT
 from .._roles import Role, next_run
 from ..errors import Error, FileError, RunEnded, RunError, UsageError
@@ -154,7 +154,7 @@ class Session:
         served.update(spawn="none", transport="shm", worker_names="rank")
         if role.listen:
             served.update(listen=f"{role.socket},{role.listen}")
-            served.update(keys=os.environ.get("PACELINE_KEYS", ""))
+            served.update(keys=_keys.folder(role))
         if not steps:
             served["exchange"] = _server.HERE
         if served.get("wait") is None:
@@ -180,10 +180,11 @@ class Session:
 
     def _join(self, **seat: Any) -> _client.Client:
         """Opens a seat as soon as the server is there."""
+        keys = _keys.folder(self.role) if self.role.elsewhere else None
         end = time.monotonic() + WAIT
         while True:
             with contextlib.suppress(FileError):
-                return _client.Client(self.role.socket, wait=SLICE, **seat)
+                return _client.Client(self.role.socket, wait=SLICE, keys=keys, **seat)
             if self.server and not self.server.alive:
                 self.server.finish()
                 raise RunError("the server ended before the run began")

@@ -1,0 +1,153 @@
+"""Certificates for one job, if PACELINE_KEYS names none: rank 0 makes them and hands those of a
+worker to the other machines, over a store of PyTorch or in a folder that all machines share.
+
+docs/network.md says how safe each way is."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes as c
+import importlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from datetime import timedelta
+from typing import Any, Dict, List, Union
+
+from . import _lib
+from ._roles import Role, Store, base_folder
+from .errors import RunError, UsageError, error
+
+__all__ = ["folder"]
+
+_HANDED = ("ca.pem", "worker.pem", "worker-key.pem")
+_WAIT = 60.0  # seconds for which others wait for the keys of rank 0
+_DAYS = 365
+_had: Dict[Union[Store, str], str] = {}  # folders by channel
+_stores: List[Any] = []  # of rank 0, which live as long as the process
+
+
+def _private() -> str:
+    """A new folder of this process, which removes it."""
+    path = tempfile.mkdtemp(prefix="keys-", dir=base_folder())
+    atexit.register(_remove, path, os.getpid())
+    return path
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _make(host: str) -> str:
+    """A folder with the certificates of a server and a worker. No more can be made of them."""
+    path = os.path.join(_private(), "keys")
+    why = c.create_string_buffer(400)
+    status = _lib.library().pl_keys(
+        path.encode(), host.encode(), b"worker", _DAYS, c.addressof(why), len(why)
+    )
+    if status:
+        raise error(status, why.value.decode("utf-8", "replace"))
+    os.unlink(os.path.join(path, "ca-key.pem"))
+    return path
+
+
+def _read(path: str) -> Dict[str, str]:
+    out = {}
+    for name in _HANDED:
+        with open(os.path.join(path, name), encoding="ascii") as f:
+            out[name] = f.read()
+    return out
+
+
+def _write(path: str, files: Dict[str, str]) -> None:
+    for name in _HANDED:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(os.path.join(path, name), flags, 0o600), "w", encoding="ascii") as f:
+            f.write(files[name])
+
+
+# --- a store --------------------------------------------------------------------------------------
+
+
+def _open(at: Store, serves: bool) -> Any:
+    dist: Any = importlib.import_module("torch.distributed")
+    wait, makes = timedelta(seconds=_WAIT), at.own and serves
+    store = dist.TCPStore(at.host, at.port, None, makes, wait, wait_for_workers=False)
+    return dist.PrefixStore(at.prefix, store)
+
+
+# --- a folder -------------------------------------------------------------------------------------
+
+
+def _lay(path: str, files: Dict[str, str]) -> None:
+    """Puts the files into a new folder, which others see once it is complete."""
+    if os.path.lexists(path):  # of a job that was killed
+        _check(path)
+        shutil.rmtree(path)
+    new = tempfile.mkdtemp(prefix=".paceline-", dir=os.path.dirname(path))
+    _write(new, files)
+    os.rename(new, path)
+    atexit.register(_remove, path, os.getpid())
+
+
+def _check(path: str) -> None:
+    found = os.lstat(path)
+    if not os.path.isdir(path) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"'{path}' must be a folder that only this user can read; remove it, or set "
+            "PACELINE_KEYS"
+        )
+
+
+def _await(path: str) -> str:
+    end = time.monotonic() + _WAIT
+    while not os.path.lexists(path):
+        if time.monotonic() > end:
+            raise RunError(
+                f"rank 0 has put no keys into '{path}' for {_WAIT:g} s; if its machine does not "
+                "share this folder, set PACELINE_KEYS"
+            )
+        time.sleep(0.1)
+        with contextlib.suppress(OSError):
+            os.listdir(os.path.dirname(path))  # network file systems look again
+    _check(path)
+    return path
+
+
+def _obtain(role: Role) -> str:
+    at = role.channel
+    assert at is not None
+    if role.serves:
+        made = _make(role.host)
+        if isinstance(at, str):
+            _lay(at, _read(made))
+        else:
+            store = _open(at, True)
+            store.set("keys", json.dumps(_read(made)))
+            _stores.append(store)
+        return made
+    if isinstance(at, str):
+        return _await(at)
+    try:
+        told = json.loads(_open(at, False).get("keys"))
+    except Exception as e:  # what PyTorch raises differs between its versions
+        raise RunError(
+            f"rank 0 has handed out no keys at {at.host}:{at.port} ({str(e)[:200]}); set "
+            "PACELINE_KEYS"
+        ) from None
+    path = _private()
+    _write(path, told)
+    return path
+
+
+def folder(role: Role) -> str:
+    """The folder of certificates for this role; empty if it needs none."""
+    if not role.channel or not (role.serves or role.elsewhere):
+        return os.environ.get("PACELINE_KEYS", "")
+    if role.channel not in _had:
+        _had[role.channel] = _obtain(role)
+    return _had[role.channel]
