@@ -236,7 +236,13 @@ class _OnDevice:
         self.vectors: Dict[int, Any] = {}
         self._make_kernel = kernel or self._cuda_kernel
         n_eval = min(int(setup.get("eval-samples")), train.n)
-        self._eval_rows = self.torch.arange(n_eval) * train.n // n_eval
+        self._eval_rows = self._spread(n_eval, train.n)
+
+    def _spread(self, n: int, n_train: int) -> Any:
+        """The samples that the library evaluates (src/learn/task.c): one of each of n parts."""
+        i = self.torch.arange(n)
+        first, end = i * n_train // n, (i + 1) * n_train // n
+        return first + ((end - first) * (i * 0x9E3779B9 % 2**32) >> 32)
 
     def _cuda_kernel(self, source: str) -> Callable[[int, int], None]:
         from .cuda import Kernel

@@ -209,6 +209,13 @@ static uint32_t task_score_rows(const struct pl_job *job) {
     return job->eval_samples < job->data->n_train ? job->eval_samples : job->data->n_train;
 }
 
+/* The i-th of n samples that are spread evenly over the N of the training set: one at a place that
+ * looks random in each of n equal parts. At equal distances they could all be of one class. */
+static uint32_t task_score_row(uint32_t i, uint32_t n, uint32_t n_train) {
+    uint64_t from = (uint64_t)i * n_train / n, to = (uint64_t)(i + 1) * n_train / n;
+    return (uint32_t)(from + ((to - from) * (i * 0x9e3779b9u) >> 32)); /* golden ratio */
+}
+
 static int task_score_pieces(uint32_t n) {
     return (int)((n + PL_SCORE_ROWS - 1) / PL_SCORE_ROWS);
 }
@@ -229,10 +236,9 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
         uint32_t n = test ? job->data->n_test : n_train;
         uint32_t from = (uint32_t)(test ? piece - n_first : piece) * PL_SCORE_ROWS;
         b.n = n - from < PL_SCORE_ROWS ? n - from : PL_SCORE_ROWS;
-        /* the training subset is spread evenly over the set, whatever its order */
         for (uint32_t i = 0; i < b.n; i++)
             workspace->index[i] =
-                test ? from + i : (uint32_t)((uint64_t)(from + i) * job->data->n_train / n_train);
+                test ? from + i : task_score_row(from + i, n_train, job->data->n_train);
         task_rows(job, workspace, test, &b);
     }
     job->model->kind->score(job->model, w, &b, workspace->scratch, &out->loss, &out->n_right);

@@ -60,7 +60,8 @@ static const char *sensible_rate(const char *method) {
                {"gossip-push", "0.4"},
                {"gosgd", "0.4"},
                {"ad-psgd", "0.4"},
-               {"sgp", "0.4"}};
+               {"sgp", "0.4"},
+               {"zeno++", "0.1"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (strcmp(row[i].method, method) == 0) return row[i].lr;
     return "0.05";
@@ -317,6 +318,18 @@ TEST(sampling_and_partitions) {
             for (int i = 0; i < n; i++) assert_false(same_weights(run[i], run[n]));
             n++;
         }
+}
+
+/* The classes of digits take turns, so every tenth or fifth sample would be of one or two. */
+TEST(few_samples_stand_for_all) {
+    double loss[3];
+    static const char *const samples[] = {"1000", "100", "200"};
+    for (int i = 0; i < 3; i++)
+        loss[i] = number(simulate(change(small, "method", "async", "model", "softmax", "updates",
+                                         "20", "lr", "1", "eval-samples", samples[i], NULL)),
+                         "loss");
+    assert_true(fabs(loss[1] - loss[0]) < 0.1 * loss[0]);
+    assert_true(fabs(loss[2] - loss[0]) < 0.1 * loss[0]);
 }
 
 TEST(timing_alone_needs_no_data) {
