@@ -7,7 +7,56 @@
 
 run="--data digits --model mlp:hidden=64 --method sync --workers 2 --batch 16"
 
-# A server, its standby, and two workers that know the first alone.
+# Connections go to that port of this machine. One of them stalls for ever when that many bytes have
+# gone up (to the server) or down.
+cat >"$work/stall.py" <<'PY'
+import socket, sys, threading
+port, way, left = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+lock, never = threading.Lock(), threading.Event()
+def may(name, n):  # how many of n bytes may pass
+    global left
+    if name != way: return n
+    with lock:
+        n = min(n, left)
+        left -= n
+        return n
+def carry(name, a, b):
+    try:
+        while data := a.recv(65536):
+            n = may(name, len(data))
+            b.sendall(data[:n])
+            if n < len(data):
+                print("stalled", flush=True)
+                never.wait()
+    except OSError:
+        pass
+    for s in (a, b):
+        try: s.shutdown(socket.SHUT_RDWR)
+        except OSError: pass
+s = socket.create_server(("127.0.0.1", 0))
+print("port", s.getsockname()[1], flush=True)
+while True:
+    a = s.accept()[0]
+    try:
+        b = socket.create_connection(("127.0.0.1", port))
+    except OSError:
+        a.close()
+        continue
+    threading.Thread(target=carry, args=("up", a, b), daemon=True).start()
+    threading.Thread(target=carry, args=("down", b, a), daemon=True).start()
+PY
+stall() { # up or down, bytes; prints the port
+    python3 "$work/stall.py" "$port" "$1" "$2" >"$work/stall.out" &
+    stall=$!
+    pids="$pids $stall"
+    await "$work/stall.out" "port"
+    through=$(sed -n 's/port //p' "$work/stall.out")
+}
+
+# A server, its standby, and two workers that know the first alone. $stall_worker and $stall_standby
+# are what stall() needs, if the second worker or the standby does not reach it directly.
+stall_worker=
+stall_standby=
 begin() { # options of the server …
     rm -f "$work"/*.err "$work"/*.out "$work"/*.json
     # shellcheck disable=SC2086
@@ -16,13 +65,20 @@ begin() { # options of the server …
     first=$!
     await "$work/first.err" "workers can join over"
     port=$(port_of "$work/first.err")
-    "$paceline" serve --standby "https://127.0.0.1:$port" --wait 60 --json --listen 127.0.0.1:0 \
+    through=$port
+    # shellcheck disable=SC2086
+    [ -z "$stall_standby" ] || stall $stall_standby
+    "$paceline" serve --standby "https://127.0.0.1:$through" --wait 60 --json --listen 127.0.0.1:0 \
         --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
     second=$!
     pids="$pids $first $second"
     await "$work/first.err" "waiting for"
+    through=$port
+    # shellcheck disable=SC2086
+    [ -z "$stall_worker" ] || stall $stall_worker
     for w in 1 2; do
         address=127.0.0.1:$port
+        [ $w = 1 ] || address=127.0.0.1:$through
         [ $w = 1 ] || address=127.0.0.1:1,$address # the first that answers
         "$paceline" work "$address" --keys "$work/keys" >"$work/$w.out" 2>&1 &
         pids="$pids $!"
@@ -30,6 +86,15 @@ begin() { # options of the server …
     done
     await "$work/1.out" "has a standby at"
     await "$work/2.out" "has a standby at"
+}
+
+# The server dies, and its standby ends the run.
+replace() {
+    kill -9 "$first"
+    wait "$second" || fail "$(tail -n 20 "$work"/*.err "$work"/*.out)"
+    check
+    wait "$worker1" || fail "$(cat "$work/1.out")"
+    wait "$worker2" || fail "$(cat "$work/2.out")"
 }
 
 number() { # file, key: the first number of that name in the JSON object
@@ -54,15 +119,30 @@ loss=$(number "$work/alone" loss)
 [ -n "$loss" ] || fail "$(cat "$work/alone")"
 
 echo "-- killed at any moment"
-for moment in 0 0.05 0.15 0.3; do
+for moment in 0 0.15 0.3; do
     begin --updates 200 --delay const:t=0.01
     sleep $moment
-    kill -9 "$first"
-    wait "$second" || fail "$(tail -n 20 "$work"/*.err "$work"/*.out)"
-    check
-    wait "$worker1" || fail "$(cat "$work/1.out")"
-    wait "$worker2" || fail "$(cat "$work/2.out")"
+    replace
 done
+
+echo "-- killed in the middle of an upload"
+stall_worker="up 400000" # a result has 19 kB
+begin --updates 200
+await "$work/stall.out" "stalled"
+replace
+stall_worker=
+
+echo "-- killed in the middle of a copy"
+stall_standby="down 900000"
+begin --updates 200
+await "$work/stall.out" "stalled"
+replace
+stall_standby=
+
+echo "-- killed in the middle of an update"
+begin --updates 200 --update-time 0.05
+sleep 1
+replace
 
 echo "-- a server that hangs is replaced, and makes no more updates"
 begin --updates 200 --delay const:t=0.01
