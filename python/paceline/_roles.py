@@ -41,6 +41,7 @@ class Role:
     # how rank 0 hands keys to other machines: a store, or a folder; None: PACELINE_KEYS names them
     channel: Union[Store, str, None] = None
     follows: bool = False  # in a process group whose first rank is the worker
+    init: str = ""  # the process only writes its initial weights to this file
 
     @property
     def elsewhere(self) -> bool:
@@ -166,13 +167,15 @@ def base_folder() -> str:
 def _from_variable(text: str) -> Role:
     if text.startswith(("http://", "https://")):
         return Role(-1, 1, text)
+    if text.startswith("init=") and len(text) > 5:
+        return Role(0, 1, "", init=text[5:])
     parts = dict(p.split("=", 1) for p in text.split(",") if "=" in p)
     rank, workers = parts.get("rank", ""), parts.get("workers", "")
     if not parts.get("socket") or not rank.isdigit() or not workers.isdigit() or int(workers) < 1:
         raise UsageError(
             f"PACELINE is '{text[:100]}', but must be the address of a server (https://HOST:PORT), "
-            "or rank=N,workers=N,socket=PATH, as 'paceline launch' sets it; unset it if this "
-            "process is alone"
+            "or rank=N,workers=N,socket=PATH, as 'paceline launch' sets it, or init=FILE; unset it "
+            "if this process is alone"
         )
     return Role(
         int(rank),

@@ -1,13 +1,15 @@
 """Workers that reach the server over HTTPS compute what those of one machine do."""
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 from workers import free_port
 
@@ -152,6 +154,67 @@ class Network(unittest.TestCase):
         far = self.run_two(method, f"https://127.0.0.1:{port}", f"127.0.0.1:{port}", self.keys)
         self.assertGreater(len(here.split()), 30)
         self.assertEqual(here, far)
+
+    def begin(self, name: str, command: List[str], **env: str) -> "subprocess.Popen[bytes]":
+        """A process whose output is in the file of that name; killed at the end."""
+        with open(os.path.join(self.folder, name), "wb") as f:
+            process = subprocess.Popen(command, env=dict(os.environ, **env), stdout=f, stderr=f)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def said(self, name: str) -> str:
+        with open(os.path.join(self.folder, name), encoding="utf-8") as f:
+            return f.read()
+
+    def wait_for(self, name: str, text: str) -> None:
+        for _ in range(6000):
+            if text in self.said(name):
+                return
+            time.sleep(0.1)
+        self.fail(f"'{text}' did not come: {self.said(name)}")
+
+    def test_a_server_without_python_and_its_standby(self) -> None:
+        """The command that a script prints serves it; the server is killed, and replaced."""
+        init = os.path.join(self.folder, "init.safetensors")
+        script = [sys.executable, "-c", SCRIPT, "sync"]
+        env = dict(os.environ, PACELINE="init=" + init)
+        printed = subprocess.run(script, env=env, stdout=subprocess.PIPE, check=True).stdout
+        again = subprocess.run(script, env=env, stderr=subprocess.PIPE, check=False)
+        self.assertIn(b"exists; remove it", again.stderr)
+        line = next(x for x in printed.decode().splitlines() if "paceline serve" in x)
+        command = shlex.split(line)
+        for name, value in (
+            ("--updates", "300"),
+            ("--workers", "2"),
+            ("--listen", "127.0.0.1:0"),
+            ("--keys", self.keys),
+        ):
+            command[command.index(name) + 1] = value
+        saved = os.path.join(self.folder, "saved")
+        command += ["--checkpoint", saved, "--checkpoint-every", "5", "--checkpoint-keep", "1000"]
+        first = self.begin("first", command)
+        self.wait_for("first", "HTTPS on port ")
+        url = "https://127.0.0.1:" + self.said("first").split("on port ")[1].split()[0]
+        standby = [PACELINE, "serve", "--standby", url, "--listen", "127.0.0.1:0"]
+        second = self.begin("second", [*standby, "--keys", self.keys])
+        self.wait_for("second", "following")
+        workers = [
+            self.begin(f"worker{i}", script, PACELINE=url, PACELINE_KEYS=self.keys)
+            for i in range(2)
+        ]
+        self.wait_for("first", "worker 2 joined")
+        self.wait_for("first", "a standby follows")
+        os.makedirs(saved, exist_ok=True)
+        before = len(os.listdir(saved))
+        while first.poll() is None and len(os.listdir(saved)) < before + 2:
+            time.sleep(0.01)  # orders since then have told the workers of it
+        first.kill()
+        self.assertEqual(second.wait(600), 0, self.said("second"))
+        for i, worker in enumerate(workers):
+            self.assertEqual(worker.wait(600), 0, self.said(f"worker{i}"))
+        self.assertIn("it takes over after update", self.said("second"))
+        self.assertRegex(self.said("second"), r"updates +300\b")
 
     def test_gradients(self) -> None:
         self.check_same("sync")

@@ -23,6 +23,7 @@ from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT
 from .._roles import Role, next_run
 from ..errors import Error, FileError, RunEnded, RunError, UsageError
+from ._begin import begin
 from ._evaluator import Evaluator, Function
 from ._vector import Vector
 
@@ -121,6 +122,9 @@ class Session:
         """
         self.limited = is_limited(options)
         tensors, kept = self._vector.describe()
+        if self.role.init:
+            unlimited = {} if self.limited else {"updates": "N"}
+            begin(self.role.init, {"evict": _EVICT, **options, **unlimited}, tensors, layout)
         if self.role.serves:
             self._serve(options, tensors, layout, steps)
         del kept
