@@ -309,7 +309,8 @@ struct pl_tensor_info {
     const char *name;  /* 1 to 255 bytes of UTF-8 without control characters */
     const char *dtype; /* as in safetensors: "F32", "F16", "BF16", "F64", "I64", "I32", "U8";
                           NULL: "F32". The server computes in single precision whatever it is;
-                          files have the tensor in its own type */
+                          files have the tensor in its own type. Whole numbers are exact: each
+                          takes a float per byte, the lowest first, the highest with the sign */
     uint64_t shape[8]; /* the first n_dims of them count */
     int n_dims;        /* 0: a single number */
     const void *data;  /* in the type of the tensor; NULL: zeros */
@@ -424,8 +425,7 @@ struct pl_client_task {
     double lr;           /* learning rate: of the local steps, if there are any; otherwise the
                             server's */
     double weight_decay; /* that the worker applies in its local steps; 0: the server applies it */
-    int checks; /* non-zero: push the loss INFINITY if the gradient is not finite; see conf.checks
-                 */
+    int checks; /* non-zero: push the loss INFINITY if the gradient is not finite (conf.checks) */
 };
 
 /* Joins. Waits for the server at most conf->wait seconds, in a way that a signal interrupts. 0, or:

@@ -53,31 +53,59 @@ static uint16_t dtype_bfloat(float x) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Reads element i of `from` as a C type. */
-#define DTYPE_GET(ctype)                                                                           \
-    do {                                                                                           \
-        ctype one;                                                                                 \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            memcpy(&one, at + i * sizeof one, sizeof one);                                         \
-            to[i] = (float)one;                                                                    \
-        }                                                                                          \
-    } while (0)
+/* A whole number is the sum of its bytes times powers of 256, the highest byte with a sign if the
+ * type has one. So a mean of such rows is a row of the mean. */
+static bool dtype_has_sign(enum pl_dtype type) {
+    return type == PL_I64 || type == PL_I32 || type == PL_I16 || type == PL_I8;
+}
+
+static void dtype_split(enum pl_dtype type, const unsigned char *from, size_t n, float *to) {
+    size_t size = pl_dtypes[type].size;
+    for (size_t i = 0; i < n * size; i++) {
+        bool sign = dtype_has_sign(type) && i % size == size - 1;
+        to[i] = sign && from[i] > 127 ? (float)from[i] - 256 : (float)from[i];
+    }
+}
+
+/* Whether the floats are bytes, but for rounding errors. */
+static bool dtype_joins(enum pl_dtype type, const float *from, unsigned char *to) {
+    size_t size = pl_dtypes[type].size;
+    for (size_t k = 0; k < size; k++) {
+        bool sign = dtype_has_sign(type) && k == size - 1;
+        float whole = rintf(from[k]);
+        if (!(fabsf(from[k] - whole) < 0x1p-6f)) return false;
+        if (!(whole >= (sign ? -128 : 0) && whole <= (sign ? 127 : type == PL_BOOL ? 1 : 255)))
+            return false;
+        to[k] = (unsigned char)(int)whole;
+    }
+    return true;
+}
+
+/* The nearest number of the type; NAN becomes 0. */
+static void dtype_round(enum pl_dtype type, const float *from, unsigned char *to) {
+    size_t size = pl_dtypes[type].size;
+    double end = type == PL_BOOL ? 2 : ldexp(1, (int)(8 * size) - dtype_has_sign(type)), x = 0;
+    for (size_t k = size; k > 0; k--) x = 256 * x + (double)from[k - 1];
+    x = isnan(x) ? 0 : fmax(rint(x), dtype_has_sign(type) ? -end : 0);
+    x = fmin(x, nextafter(end, 0)); /* which is cut off below */
+    uint64_t bits = x < 0 ? (uint64_t)(int64_t)x : (uint64_t)x;
+    for (size_t k = 0; k < size; k++) to[k] = (unsigned char)(bits >> 8 * k);
+}
 
 void pl_dtype_widen(enum pl_dtype type, const void *from, size_t n, float *to) {
     const char *at = from;
     uint16_t half;
+    double one;
     switch (type) {
     case PL_F32:
         if (n > 0) memcpy(to, from, n * sizeof *to);
         break;
-    case PL_F64: DTYPE_GET(double); break;
-    case PL_U64: DTYPE_GET(uint64_t); break;
-    case PL_I64: DTYPE_GET(int64_t); break;
-    case PL_I32: DTYPE_GET(int32_t); break;
-    case PL_I16: DTYPE_GET(int16_t); break;
-    case PL_I8: DTYPE_GET(int8_t); break;
-    case PL_U8:
-    case PL_BOOL: DTYPE_GET(uint8_t); break;
+    case PL_F64:
+        for (size_t i = 0; i < n; i++) {
+            memcpy(&one, at + i * sizeof one, sizeof one);
+            to[i] = (float)one;
+        }
+        break;
     case PL_F16:
     case PL_BF16:
         for (size_t i = 0; i < n; i++) {
@@ -85,27 +113,13 @@ void pl_dtype_widen(enum pl_dtype type, const void *from, size_t n, float *to) {
             to[i] = type == PL_F16 ? dtype_of_half(half) : dtype_of_bits((uint32_t)half << 16);
         }
         break;
-    case PL_DTYPES: break;
+    default: dtype_split(type, from, n, to);
     }
 }
 
-/* The nearest whole number in [least, most]. The bounds are exact as doubles, except that 2^63 - 1
- * and 2^64 - 1 are one too large: the largest float below is what counts. */
-static double dtype_whole(float x, double least, double most) {
-    double whole = isnan(x) ? 0 : rint((double)x);
-    return whole < least ? least : whole > most ? most : whole;
-}
-
-#define DTYPE_PUT(ctype, least, most)                                                              \
-    do {                                                                                           \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            ctype one = (ctype)dtype_whole(from[i], least, most);                                  \
-            memcpy(at + i * sizeof one, &one, sizeof one);                                         \
-        }                                                                                          \
-    } while (0)
-
 void pl_dtype_narrow(enum pl_dtype type, const float *from, size_t n, void *to) {
-    char *at = to;
+    size_t size = pl_dtypes[type].size;
+    unsigned char *at = to;
     switch (type) {
     case PL_F32:
         if (n > 0) memcpy(to, from, n * sizeof *from);
@@ -116,13 +130,6 @@ void pl_dtype_narrow(enum pl_dtype type, const float *from, size_t n, void *to) 
             memcpy(at + i * sizeof one, &one, sizeof one);
         }
         break;
-    case PL_U64: DTYPE_PUT(uint64_t, 0, 0x1.fffffep63); break;
-    case PL_I64: DTYPE_PUT(int64_t, -0x1p63, 0x1.fffffep62); break;
-    case PL_I32: DTYPE_PUT(int32_t, INT32_MIN, INT32_MAX); break;
-    case PL_I16: DTYPE_PUT(int16_t, INT16_MIN, INT16_MAX); break;
-    case PL_I8: DTYPE_PUT(int8_t, INT8_MIN, INT8_MAX); break;
-    case PL_U8: DTYPE_PUT(uint8_t, 0, UINT8_MAX); break;
-    case PL_BOOL: DTYPE_PUT(uint8_t, 0, 1); break;
     case PL_F16:
     case PL_BF16:
         for (size_t i = 0; i < n; i++) {
@@ -130,6 +137,9 @@ void pl_dtype_narrow(enum pl_dtype type, const float *from, size_t n, void *to) 
             memcpy(at + i * sizeof half, &half, sizeof half);
         }
         break;
-    case PL_DTYPES: break;
+    default:
+        for (size_t i = 0; i < n; i++)
+            if (!dtype_joins(type, from + i * size, at + i * size))
+                dtype_round(type, from + i * size, at + i * size);
     }
 }

@@ -1,5 +1,6 @@
 /* Types of the elements of tensors in files, and their conversion to and from single precision, in
- * which everything is computed. */
+ * which everything is computed. A whole number takes one float per byte, the lowest first, so that
+ * it is exact in a vector of whatever precision. The highest byte has the sign. */
 #ifndef PL_BASE_DTYPE_H
 #define PL_BASE_DTYPE_H
 
@@ -34,11 +35,16 @@ static inline bool pl_dtype_is_whole(enum pl_dtype type) {
     return type != PL_F32 && type != PL_F64 && type != PL_F16 && type != PL_BF16;
 }
 
+/* Floats that an element takes in a vector. */
+static inline size_t pl_dtype_floats(enum pl_dtype type) {
+    return pl_dtype_is_whole(type) ? pl_dtypes[type].size : 1;
+}
+
 /* Converts n elements of `from`, which may lie at any address, to floats. */
 void pl_dtype_widen(enum pl_dtype type, const void *from, size_t n, float *to);
 
-/* Converts n floats. Rounds to nearest, ties to even; what is outside the range of a whole type
- * becomes the nearest value in it, and NAN becomes 0. */
+/* Converts floats to n elements. Rounds to nearest, ties to even; bytes of a whole number that have
+ * been averaged become the nearest number of their type, and NAN becomes 0. */
 void pl_dtype_narrow(enum pl_dtype type, const float *from, size_t n, void *to);
 
 #endif

@@ -54,7 +54,7 @@ int pl_layout_add(struct pl_layout *l, const struct pl_tensor_info *info, struct
     struct pl_layout_tensor t = {.type = (enum pl_dtype)type,
                                  .n_dims = info->n_dims,
                                  .offset = l->dim,
-                                 .n = 1,
+                                 .n = pl_dtype_floats((enum pl_dtype)type),
                                  .lr = 1,
                                  .decay = 1};
     snprintf(t.name, sizeof t.name, "%s", info->name);

@@ -17,7 +17,7 @@ struct pl_layout_tensor {
     enum pl_dtype type;
     int n_dims;
     uint64_t shape[PL_SHAPE_MAX];
-    size_t offset, n; /* in the vector */
+    size_t offset, n; /* floats in the vector */
     double lr, decay; /* factors */
     bool buffer;      /* results have new values here, and the update averages them */
 };
@@ -27,6 +27,10 @@ struct pl_layout {
     size_t n, room;
     size_t dim; /* of the vector */
 };
+
+static inline size_t pl_layout_elements(const struct pl_layout_tensor *t) {
+    return t->n / pl_dtype_floats(t->type);
+}
 
 void pl_layout_free(struct pl_layout *l); /* its content; a zeroed one is fine */
 

@@ -53,7 +53,8 @@ int pl_initial_tensors(const struct pl_tensor_info *tensor, size_t n, struct pl_
     if (!rc) rc = initial_room(i, why);
     for (size_t k = 0; !rc && k < n; k++) {
         const struct pl_layout_tensor *t = &i->layout.tensor[k];
-        if (tensor[k].data) pl_dtype_widen(t->type, tensor[k].data, t->n, i->w + t->offset);
+        if (tensor[k].data)
+            pl_dtype_widen(t->type, tensor[k].data, pl_layout_elements(t), i->w + t->offset);
     }
     return initial_end(i, rc, out);
 }
@@ -88,7 +89,7 @@ int pl_initial_saved(const struct pl_saved *from, struct pl_initial **out, struc
         const struct pl_tensor *t = pl_tensors_at(from->tensors, k);
         if (initial_is_state(t)) continue;
         const struct pl_layout_tensor *to = &i->layout.tensor[at++];
-        pl_dtype_widen(t->type, t->data, to->n, i->w + to->offset);
+        pl_dtype_widen(t->type, t->data, pl_layout_elements(to), i->w + to->offset);
     }
     return initial_end(i, rc, out);
 }
@@ -128,6 +129,12 @@ int pl_initial_fit(const struct pl_initial *i, const char *what, const struct pl
                            "[%s]; use weights of this model, or another model",
                            what, m->kind->id.name, part.name, is, wanted);
         }
+        if (pl_dtype_floats(t->type) != pl_dtype_floats(part.type))
+            return pl_fail(why, PL_EUSAGE,
+                           "%s does not fit model '%s': its '%s' is of type %s, the model's is of "
+                           "type %s; use weights of this model, or another model",
+                           what, m->kind->id.name, part.name, pl_dtypes[t->type].name,
+                           pl_dtypes[part.type].name);
         memcpy(w + part.offset, i->w + t->offset, t->n * sizeof *w);
     }
     if (n != i->layout.n)
@@ -152,7 +159,7 @@ int pl_initial_write(const char *path, const struct pl_tensor_info *tensor, size
         list[k] = (struct pl_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims};
         memcpy(list[k].shape, t->shape, sizeof list[k].shape);
         list[k].data = tensor[k].data;
-        list[k].bytes = t->n * pl_dtypes[t->type].size;
+        list[k].bytes = pl_layout_elements(t) * pl_dtypes[t->type].size;
         if (!list[k].data && list[k].bytes > most) most = list[k].bytes;
     }
     if (!rc && !(zeros = calloc(most, 1))) rc = pl_fail(why, PL_ENOMEM, "out of memory");

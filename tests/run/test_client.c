@@ -355,7 +355,7 @@ TEST(test_buffers) {
     const struct pl_tensor_info t[] = {
         {.name = "a.weight", .shape = {3}, .n_dims = 1},
         {.name = "a.running_mean", .shape = {1}, .n_dims = 1},
-        {.name = "a.num_batches_tracked", .dtype = "I64", .n_dims = 0}};
+        {.name = "a.num_batches_tracked", .dtype = "U8", .n_dims = 0}};
     char why[400] = "", options[600];
     if (pl_save_tensors(path, t, 3, "*.running_mean buffer=yes\n*.num_* buffer=yes\n", why,
                         sizeof why))

@@ -7,14 +7,15 @@ gradients in several, during backward."""
 from __future__ import annotations
 
 import ctypes as c
-from itertools import accumulate
-from typing import Any, Dict, List, Optional, Set, Tuple
+from itertools import accumulate, groupby
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
 from .._client import Tensors
 from ..errors import UsageError
 from ._early import Early
+from ._whole import join, split
 
 __all__ = ["Vector"]
 
@@ -25,13 +26,11 @@ _DTYPES = {
     torch.float64: "F64",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
     torch.uint8: "U8",
-    torch.bool: "U8",
-    torch.int8: "I32",
-    torch.int16: "I32",
+    torch.bool: "BOOL",
 }
-_AS = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
-_EXACT = 2**24  # whole numbers up to this one are exact in float32
 _READ_ONLY = 8  # cudaHostRegisterReadOnly
 _FLAT_ON = ("cuda",)  # devices where a model becomes one flat tensor
 _CACHE = 64  # vectors of shared memory whose views are kept
@@ -41,6 +40,15 @@ def _finite(t: torch.Tensor) -> bool:
     return bool(torch.isfinite(t.detach()).all())
 
 
+class Run(NamedTuple):
+    """Tensors of whole numbers of one type."""
+
+    last: int  # the number of the tensor after them
+    size: int  # bytes per number
+    begin: int  # in the vector
+    end: int
+
+
 class Vector:
     """The parameters and buffers of a model, in the order of the server's vector."""
 
@@ -48,7 +56,7 @@ class Vector:
         saved = set(model.state_dict())
         params = list(model.named_parameters())
         buffers = [(n, b) for n, b in model.named_buffers() if n in saved]
-        buffers.sort(key=lambda nb: not nb[1].is_floating_point())
+        buffers.sort(key=lambda nb: "" if nb[1].is_floating_point() else str(nb[1].dtype))
         missing = len(trained - {id(p) for _, p in params})
         if missing:
             raise UsageError(
@@ -63,7 +71,6 @@ class Vector:
         # modules may put another tensor in the place of a buffer
         at = [n.rpartition(".") for n, _ in buffers]
         self._owners = [(model.get_submodule(path)._buffers, leaf) for path, _, leaf in at]
-        self._large = set()  # whole numbers that are not exact in the vector
         for name, t in zip(self.names, self.tensors):
             if t.dtype not in _DTYPES:
                 raise UsageError(
@@ -75,15 +82,14 @@ class Vector:
                     f"'{name}' has values that are not finite, which no run accepts; register a "
                     "constant buffer, such as a mask, with persistent=False"
                 )
-            whole = not t.is_floating_point() and t.numel() > 0
-            if whole and max(int(t.max()), -int(t.min())) > _EXACT:
-                self._large.add(name)
         self.shapes = [t.shape for t in self.tensors]
         self.accept()
-        sizes = [t.numel() for t in self.tensors]
-        self.sizes, self.dim = sizes, sum(sizes)
+        floats = [1 if t.is_floating_point() else t.element_size() for t in self.tensors]
+        self.sizes = [t.numel() * n for t, n in zip(self.tensors, floats)]  # in the vector
+        self.dim = sum(self.sizes)
         if self.dim == 0:
             raise UsageError("the model has no parameters, so there is nothing to train")
+        self._runs = self._runs_of_wholes()
         self._views: Dict[int, Tuple[torch.Tensor, List[torch.Tensor]]] = {}
         self._registered: List[int] = []
         self.flat: Any = None
@@ -100,12 +106,60 @@ class Vector:
 
     def describe(self) -> Tuple[Tensors, List[torch.Tensor]]:
         """The tensors for the library, and the memory that they refer to."""
-        kept = [t.detach().to("cpu", _AS.get(t.dtype, t.dtype)).contiguous() for t in self.tensors]
+        kept = [t.detach().cpu().contiguous() for t in self.tensors]
         rows = [
             (name, _DTYPES[t.dtype], tuple(t.shape), t.data_ptr())
             for name, t in zip(self.names, kept)
         ]
         return Tensors(rows), kept
+
+    # --- whole numbers -------------------------------------------------------------------------
+
+    def _runs_of_wholes(self) -> Dict[int, Run]:
+        """Tensors of whole numbers that follow each other and have one type, by the first of them."""
+        runs: Dict[int, Run] = {}
+        ends = list(accumulate([0] + self.sizes))
+        for dtype, run in groupby(range(len(self.tensors)), lambda i: self.tensors[i].dtype):
+            if not dtype.is_floating_point:
+                first, *more = run
+                last = first + len(more) + 1
+                size = self.tensors[first].element_size()
+                runs[first] = Run(last, size, ends[first], ends[last])
+        return runs
+
+    def _split(self, first: int) -> torch.Tensor:
+        """The part of the vector with the run that begins with this tensor."""
+        run = self._runs[first]
+        values = [t.reshape(-1).long() for t in self.tensors[first : run.last]]
+        return split(torch.cat(values), run.size)
+
+    def _load_wholes(self, vector: torch.Tensor, first: int = 0) -> None:
+        for begin, run in self._runs.items():
+            if begin >= first:
+                values = join(vector[run.begin : run.end], run.size)
+                tensors = self.tensors[begin : run.last]
+                for t, v in zip(tensors, values.split([t.numel() for t in tensors])):
+                    t.copy_(v.view(t.shape))
+
+    def _parts(self, first: int = 0) -> List[torch.Tensor]:
+        """The tensors from this one on, as flat parts of the vector."""
+        out = []
+        for i, t in enumerate(self.tensors[first:], first):
+            if t.is_floating_point():
+                out.append(t.detach().reshape(-1).float())
+            elif i in self._runs:
+                out.append(self._split(i))
+        return out
+
+    def _write_parts(self, address: int, first: int = 0) -> None:
+        """The tensors from this one on go to the vector at this address."""
+        whole, parts = self._at(address)
+        for t, v in list(zip(self.tensors, parts))[first:]:
+            if t.is_floating_point():
+                v.copy_(t)
+        for begin, run in self._runs.items():
+            if begin >= first:
+                whole[run.begin : run.end].copy_(self._split(begin))
 
     # --- a GPU ---------------------------------------------------------------------------------
 
@@ -119,7 +173,7 @@ class Vector:
         )
 
     def _flatten(self) -> None:
-        self.flat = torch.cat([t.detach().reshape(-1).float() for t in self.tensors])
+        self.flat = torch.cat(self._parts())
         self._sent = torch.empty_like(self.flat)
         for t, part, shape in zip(self.tensors, self.flat.split(self.sizes), self.shapes):
             if t.is_floating_point():
@@ -165,7 +219,7 @@ class Vector:
     def as_tensor(self) -> torch.Tensor:
         """The vector as the model is now, on the CPU."""
         self._look_up_buffers()
-        return torch.cat([t.detach().reshape(-1).float().cpu() for t in self.tensors])
+        return torch.cat([part.cpu() for part in self._parts()])
 
     # --- memory of the library -----------------------------------------------------------------
 
@@ -178,9 +232,16 @@ class Vector:
                 self._register(address)
             array = (c.c_float * self.dim).from_address(address)
             whole = torch.frombuffer(array, dtype=torch.float32)
-            parts = [v.view(s) for v, s in zip(whole.split(self.sizes), self.shapes)]
+            parts = self._views_of(whole)
             found = self._views[address] = (whole, parts)
         return found
+
+    def _views_of(self, vector: torch.Tensor) -> List[torch.Tensor]:
+        """The parts of a flat tensor; those of whole numbers remain flat."""
+        return [
+            v.view(t.shape) if t.is_floating_point() else v
+            for t, v in zip(self.tensors, vector.split(self.sizes))
+        ]
 
     def at(self, address: int) -> torch.Tensor:
         """The vector at this address, as one flat tensor."""
@@ -193,13 +254,13 @@ class Vector:
         whole, parts = self._at(address)
         if self.flat is not None:
             self.flat.copy_(whole, non_blocking=True)
-            self._load_whole_numbers(self.flat)
+            self._load_wholes(self.flat)
         elif self._zero_copy:
             for p, v in zip(self.params, parts):
                 p.data = v
-            self._load_parts(len(self.params), parts)
+            self._load_parts(whole, parts, len(self.params))
         else:
-            self._load_parts(0, parts)
+            self._load_parts(whole, parts)
         self.accept()
 
     def _look_up_buffers(self) -> None:
@@ -220,28 +281,11 @@ class Vector:
                 part.copy_(b)
                 b.data = part
 
-    def _load_parts(self, first: int, parts: List[torch.Tensor]) -> None:
-        for name, t, v in list(zip(self.names, self.tensors, parts))[first:]:
+    def _load_parts(self, vector: torch.Tensor, parts: List[torch.Tensor], first: int = 0) -> None:
+        for t, v in list(zip(self.tensors, parts))[first:]:
             if t.is_floating_point():
                 t.data.copy_(v)
-            else:
-                self._load_whole(name, t, v)
-
-    def _load_whole(self, name: str, t: torch.Tensor, v: torch.Tensor) -> None:
-        """Whole numbers of the vector, which has them as float32: those that this process would have
-        sent stay as they are, so that they are exact."""
-        same = t.float() == v
-        if name in self._large and not bool(same.all()):
-            raise UsageError(
-                f"'{name}' has whole numbers beyond {_EXACT}, which are not sent exactly, and differs "
-                "between the workers; give it the same values in all of them"
-            )
-        t.copy_(torch.where(same, t, v.round().to(t.dtype)))
-
-    def _load_whole_numbers(self, flat: torch.Tensor) -> None:
-        for name, t, v in zip(self.names, self.tensors, flat.split(self.sizes)):
-            if not t.is_floating_point():
-                self._load_whole(name, t, v.view(t.shape))
+        self._load_wholes(vector, first)
 
     @torch.no_grad()
     def load_tensor(self, x: torch.Tensor) -> None:
@@ -249,10 +293,9 @@ class Vector:
         self._look_up_buffers()
         if self.flat is not None:
             self.flat.copy_(x)
-            self._load_whole_numbers(self.flat)
+            self._load_wholes(self.flat)
         else:
-            parts = [v.view(s) for v, s in zip(x.split(self.sizes), self.shapes)]
-            self._load_parts(0, parts)
+            self._load_parts(x, self._views_of(x))
         self.accept()
 
     def _write(self, address: int, x: torch.Tensor) -> None:
@@ -266,11 +309,10 @@ class Vector:
         """The model goes to the vector at this address."""
         self._look_up_buffers()
         if self.flat is not None:
-            torch.cat([t.reshape(-1).float() for t in self.tensors], out=self._sent)
+            torch.cat(self._parts(), out=self._sent)
             self._write(address, self._sent)
-            return
-        for t, v in zip(self.tensors, self._at(address)[1]):
-            v.copy_(t)
+        else:
+            self._write_parts(address)
 
     # --- gradients -----------------------------------------------------------------------------
 
@@ -311,7 +353,7 @@ class Vector:
         whole, parts = self._at(address)
         if self.flat is not None:
             have = self._gradients(0, len(self.params))
-            torch.cat(have + [b.reshape(-1).float() for b in self.buffers], out=self._sent)
+            torch.cat(have + self._parts(len(self.params)), out=self._sent)
             if self._early is None or not self._early.finish(self._sent):
                 self._write(address, self._sent)
             return not checks or _finite(self._sent)
@@ -320,8 +362,7 @@ class Vector:
                 v.zero_()
             else:
                 v.copy_(p.grad.to_dense() if p.grad.is_sparse else p.grad)
-        for b, v in zip(self.buffers, parts[len(self.params) :]):
-            v.copy_(b)
+        self._write_parts(address, len(self.params))
         # a finite sum has finite terms, and takes one read by all threads
         return not checks or _finite(whole.sum()) or _finite(whole)
 
