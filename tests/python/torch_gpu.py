@@ -1,4 +1,4 @@
-"""Rules on a GPU against the same rules on the CPU. tests/python/python-torch.sh runs this if there is a
+"""Rules on a GPU against the same rules on the CPU. tests/shell/torch.sh runs this if there is a
 GPU; otherwise it says that it was not tested."""
 
 import os

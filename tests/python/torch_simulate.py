@@ -1,4 +1,4 @@
-"""Simulations of PyTorch models. tests/python/python-torch.sh runs this where PyTorch is installed."""
+"""Simulations of PyTorch models. tests/shell/torch.sh runs this where PyTorch is installed."""
 
 import contextlib
 import ctypes
