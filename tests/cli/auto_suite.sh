@@ -3,11 +3,16 @@
 # reaches the target wherever a fixed choice does. Simulated times do not depend on the machine.
 . "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
-"$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick >out 2>err || fail "auto-suite: $(cat err)"
+suite() { "$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick --folder suite 2>err; }
+suite >out || fail "auto-suite: $(cat err)"
 [ "$(grep -c '^exp .* softmax ' out)" -eq 2 ] || fail "not two scenarios: $(cat out)"
 grep -q '^geometric mean of T_auto/T_best [0-9]' out || fail "no summary: $(cat out)"
 grep -q '^not reached although a fixed arm did: 0 ' out || fail "auto fails: $(cat out)"
 grep -q ' inf ' out && fail "nothing was reached: $(cat out)"
+
+echo "-- results of fixed arms are used again, and the same comes out"
+suite >again || fail "again: $(cat err)"
+cmp out again || fail "another result: $(cat again)"
 
 echo "-- what it is not made for"
 "$PACELINE" simulate --method auto:arms=ksync+ssp --model none >out 2>err && fail "ssp is an arm"
