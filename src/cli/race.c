@@ -166,7 +166,8 @@ static int race_go(struct race *r, struct race_task task, pl_setup *one, char **
         status = race_predict(e, seed, one);
     }
     cli_progress_begin(&progress, name, how, one);
-    pl_setup_log(one, cli_say, (void *)(uintptr_t)e->name);
+    /* claims have hostile workers and rates that diverge, on purpose */
+    pl_setup_log(one, r->part ? NULL : cli_say, (void *)(uintptr_t)e->name);
     r->entrant_now = i;
     r->seed_now = seed;
     pl_setup_start(one, cli_race_run_begins, r);

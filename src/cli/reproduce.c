@@ -188,7 +188,7 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
         {"out", "DIR", "folder of results and pages; -o for short (reproduce)", NULL, &p->out},
         {"claims", "FILE", "read claims from FILE instead (docs/reproduce.md)", NULL, &p->file},
         {"json", NULL, "print one JSON object and nothing else", &p->json, NULL},
-        {"quiet", NULL, "print no progress, only verdicts and warnings", &p->quiet, NULL},
+        {"quiet", NULL, "print no progress, only verdicts", &p->quiet, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {.command = "reproduce",
                             .brief = "run the claims of papers and say which of them are shown",
