@@ -268,7 +268,9 @@ int pl_client_link_say(struct pl_link *l, const char *word, uint64_t wait_ns) {
     if (l->sock < 0 || n < 1 || n >= PL_WORD_MAX) return PL_EUSAGE;
     for (size_t i = 0; i < n; i++)
         if (word[i] < ' ' || word[i] > '~') return PL_EUSAGE;
-    return client_send(l, PL_SAID_WORD, word, n, pl_until(pl_now_ns(), wait_ns));
+    int rc = client_send(l, PL_SAID_WORD, word, n, pl_until(pl_now_ns(), wait_ns));
+    if (!rc) atomic_fetch_add(&l->n_said, 1);
+    return rc;
 }
 
 /* --- watching ---------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ struct pl_link {
     atomic_bool lost;        /* the server is gone */
     atomic_bool interrupted; /* see pl_client_link_interrupt() */
     bool client, peers;      /* it came as a client; it can read what others write */
+    _Atomic uint64_t n_said; /* words of a client */
     uint64_t question;       /* an evaluator's last */
     uint64_t ask_ns;         /* when it asks again; 0: its last question was answered */
 };

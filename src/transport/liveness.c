@@ -34,7 +34,8 @@ struct liveness_words {
 struct liveness_seat {
     int ours, theirs;             /* ends of its socket; -1: not open in this process */
     struct liveness_words *words; /* NULL: none yet */
-    atomic_uint n_words;          /* readable without the lock */
+    atomic_uint n_words;          /* readable without the lock, */
+    _Atomic uint64_t n_heard;     /* likewise: words so far, those that were ignored as well */
     bool speaks;                  /* its words are passed on */
     bool left;                    /* but some of what it said was not read */
     uint64_t paid_ns;             /* each word costs a part of a second, up to one in advance */
@@ -155,8 +156,10 @@ static bool liveness_hear(struct pl_liveness *l, int seat, uint64_t now) {
     if (n < 1) return n == 0 && liveness_waiting(s->ours) > 0; /* an empty message, or the end */
     if (!pl_greeting_said(data, (size_t)n, &said)) return true;
     if (said.what == PL_SAID_WORD) {
-        if (l->deaf || !s->speaks || !liveness_has_room(l, s)) return true;
-        liveness_add_word(s, said.word, said.n);
+        bool ignored = l->deaf || !s->speaks || !liveness_has_room(l, s);
+        if (!ignored) liveness_add_word(s, said.word, said.n);
+        atomic_fetch_add(&s->n_heard, 1);
+        if (ignored) return true;
     }
     bool new = l->conf.said(l->conf.ctx, seat, said.what, said.number);
     if (short_one) liveness_pay(s, now, new ? LIVENESS_NEW_PER_SECOND : LIVENESS_IDLE_PER_SECOND);
@@ -178,6 +181,10 @@ static void liveness_bury(struct pl_liveness *l, int seat, uint64_t now) {
 
 unsigned pl_liveness_words(struct pl_liveness *l, int seat) {
     return atomic_load(&l->seat[seat].n_words);
+}
+
+uint64_t pl_liveness_heard(struct pl_liveness *l, int seat) {
+    return atomic_load(&l->seat[seat].n_heard);
 }
 
 bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]) {
@@ -223,6 +230,7 @@ void pl_liveness_clear(struct pl_liveness *l, int seat) {
     s->words = NULL;
     s->paid_ns = 0;
     atomic_store(&s->n_words, 0);
+    atomic_store(&s->n_heard, 0);
     pl_lock_leave(l->lock);
 }
 

@@ -49,7 +49,8 @@ void pl_liveness_close(struct pl_liveness *l); /* NULL is fine */
 int pl_liveness_expect(struct pl_liveness *l, int seat, struct pl_why *why);
 void pl_liveness_made(struct pl_liveness *l, int seat);
 
-unsigned pl_liveness_words(struct pl_liveness *l, int seat);                   /* how many wait */
+unsigned pl_liveness_words(struct pl_liveness *l, int seat); /* how many wait */
+uint64_t pl_liveness_heard(struct pl_liveness *l, int seat); /* how many there have been */
 bool pl_liveness_word(struct pl_liveness *l, int seat, char out[PL_WORD_MAX]); /* takes one */
 void pl_liveness_deaf(struct pl_liveness *l);            /* from now on, words are dropped */
 void pl_liveness_clear(struct pl_liveness *l, int seat); /* the next in this seat starts afresh */

@@ -61,8 +61,9 @@ enum {
     PL_RESULT_LOSS,
     PL_RESULT_PULLED,
     PL_RESULT_PUSHED,
-    PL_RESULT_LR,    /* complement of the bits; 0: none */
-    PL_RESULT_ABSENT /* words in the area's `absent` */
+    PL_RESULT_LR,     /* complement of the bits; 0: none */
+    PL_RESULT_ABSENT, /* words in the area's `absent` */
+    PL_RESULT_SAID    /* words that a client has said so far; they are heard first */
 };
 
 struct pl_seqlock {

@@ -82,6 +82,12 @@ static void news_publish(struct pl_port *p, int worker, uint64_t task, float *v)
         pl_areas_publish(p->memory.areas, worker, v);
 }
 
+/* Whether everything that a client said before this result has been heard. */
+static bool news_heard(const struct pl_port *p, int worker, const uint64_t *word) {
+    uint64_t said = word[PL_RESULT_SAID];
+    return said == 0 || !p->liveness || pl_liveness_heard(p->liveness, worker) >= said;
+}
+
 /* The base is read after the result, because a worker writes its base first. The queue is sorted
  * later. */
 static void news_look_for_results(struct pl_port *p, int worker) {
@@ -89,7 +95,7 @@ static void news_look_for_results(struct pl_port *p, int worker) {
     struct pl_mailbox *b = pl_port_mailbox(p, worker);
     uint64_t word[PL_SEQLOCK_WORDS];
     unsigned seq;
-    if (pl_seqlock_read(&b->result, word, &seq) && seq != w->seq) {
+    if (pl_seqlock_read(&b->result, word, &seq) && seq != w->seq && news_heard(p, worker, word)) {
         w->seq = seq;
         if (word[PL_RESULT_OWNER] == atomic_load(&w->owner)) {
             struct pl_result r = news_judge(p, worker, word);
