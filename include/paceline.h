@@ -245,9 +245,9 @@ PL_API int pl_setup_recorded(pl_setup *setup, const char *path);
 PL_API int pl_work(pl_setup *setup, const char *server, const char *keys);
 
 /* Makes certificates in a folder, which must not exist or have been made by this: of an authority,
- * a server with these names and addresses (separated by commas), and a worker. If the authority is
- * there already, only the certificate of another worker, in a folder of its name. They are valid
- * for `days`. why[why_max] is set if it fails. */
+ * a server with these names and addresses (separated by commas; NULL: loopback), and a worker. If
+ * the authority is there already, `hosts` must be NULL, and only the certificate of another worker
+ * is made, in a folder of its name. They are valid for `days`. why[why_max] is set if it fails. */
 PL_API int pl_keys(const char *folder, const char *hosts, const char *worker, int days, char *why,
                    size_t why_max);
 

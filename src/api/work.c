@@ -71,7 +71,7 @@ static int work_run(struct pl_setup *s, const struct pl_built *built,
         rc = pl_http.join->connect(conf, &w.link, &welcome, &s->why);
         if (rc) break;
         w.worker = welcome.worker;
-        pl_log_note(&s->log, "joined %s as worker %d of %d", conf->path, w.worker + 1,
+        pl_log_note(&s->log, "joined %s as worker %d of %d", pl_http_server(w.link), w.worker + 1,
                     welcome.n_workers);
         rc = work_once(s, &w, &left);
         again = pl_http.join->farewell(w.link, sentence, &again) && again;
@@ -110,6 +110,11 @@ static int work_setup(struct pl_setup *s, const struct pl_client_link_conf *conf
     return PL_OK;
 }
 
+static void work_waiting(void *ctx, const char *sentence) {
+    const struct pl_setup *s = ctx;
+    pl_log_note(&s->log, "%s", sentence);
+}
+
 int pl_work(pl_setup *s, const char *server, const char *keys) {
     PL_NUMERALS;
     char url[300];
@@ -117,8 +122,12 @@ int pl_work(pl_setup *s, const char *server, const char *keys) {
     bool secure = keys && keys[0];
     snprintf(url, sizeof url, "%s%s", whole ? "" : secure ? "https://" : "http://", server);
     struct pl_past past = {.run = ""};
-    struct pl_client_link_conf conf = {
-        .path = url, .keys = keys, .past = &past, .wait_ns = WORK_WAIT_NS};
+    struct pl_client_link_conf conf = {.path = url,
+                                       .keys = keys,
+                                       .past = &past,
+                                       .wait_ns = WORK_WAIT_NS,
+                                       .waiting = work_waiting,
+                                       .ctx = s};
     struct pl_built built;
     int rc = work_setup(s, &conf);
     if (!rc) rc = pl_build(s, PL_HOST_REAL, &built);

@@ -5,7 +5,7 @@
 #include "cli.h"
 
 int cli_keys(int argc, char **argv) {
-    const char *out = NULL, *host = "localhost,127.0.0.1", *name = "worker", *days = "365";
+    const char *out = NULL, *host = NULL, *name = "worker", *days = "365";
     const struct cli_flag flags[] = {
         {"out", "DIR", "folder for them", NULL, &out},
         {"host", "HOST,...", "names and addresses of the server (default: this machine's loopback)",

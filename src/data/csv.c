@@ -13,6 +13,8 @@
 
 #include "data/csv.h"
 
+#define CSV_MANY 100 /* numbers that are not classes, if most of them occur once */
+
 /* --- rows ---------------------------------------------------------------------------------- */
 
 /* Says what is wrong with a value: its line, its field and what to type. */
@@ -209,6 +211,12 @@ static int csv_ascend(const struct pl_names *s, struct pl_columns *set[2], struc
             for (uint64_t i = 0; i < set[k]->n; i++) set[k]->y[i] = rank[(uint64_t)set[k]->y[i]];
     }
     int rc = sorted && rank ? PL_OK : pl_fail(why, PL_ENOMEM, "out of memory");
+    uint64_t n_rows = set[0]->n + set[1]->n;
+    if (!rc && numbers && s->n > CSV_MANY && 2 * s->n > n_rows)
+        rc = pl_fail(why, PL_EDATA,
+                     "the target has %llu different numbers in %llu rows, too many for classes; to "
+                     "predict numbers, add task=regress",
+                     (unsigned long long)s->n, (unsigned long long)n_rows);
     for (uint64_t i = 0; !rc && !numbers && i < s->n; i++)
         rc = pl_schema_class(schema, sorted[i].name, why);
     free(sorted);

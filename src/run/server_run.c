@@ -244,9 +244,10 @@ static void run_save(struct server *s) {
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 pl_seconds(s->end_ns), (unsigned long long)s->view->version,
-                s->conf->respawn ? ""
-                : s->conf->spawn ? "; use --respawn to restart workers"
-                                 : "; use --resume auto to continue from the last checkpoint");
+                s->conf->respawn    ? ""
+                : s->conf->spawn    ? "; use --respawn to restart workers"
+                : s->conf->save_dir ? "; use --resume auto to continue from the last checkpoint"
+                                    : "");
 }
 
 /* Gets the model while workers and servers can still answer. If one does not, the results are those

@@ -28,7 +28,8 @@ struct follow {
     struct pl_gateway *gateway;
     struct pl_follower *follower;
     struct standby_copy has;
-    bool there, told_behind; /* the server answered last time; it was said that votes are ahead */
+    bool there;                     /* the server answered last time */
+    bool told_waiting, told_behind; /* it was said that it does not yet, or that votes are ahead */
     struct pl_why *why;
 };
 
@@ -74,6 +75,10 @@ static int standby_step(struct follow *f) {
     if (there && !f->there) pl_log_note(log, "following %s", f->conf->first);
     if (f->there && what == PL_FOLLOWED_GONE)
         pl_log_warn(log, "%s does not answer: %s", f->conf->first, answer.why);
+    if (what == PL_FOLLOWED_GONE && !f->has.bytes && !f->told_waiting) {
+        pl_log_note(log, "waiting until %s answers: %s", f->conf->first, answer.why);
+        f->told_waiting = true;
+    }
     f->there = there;
     if (there) f->has.workers = answer.workers;
     if (there) pl_gateway_follows(f->gateway, answer.secret);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define CERTIFICATES_PATH 500
+#define CERTIFICATES_HOSTS "localhost,127.0.0.1"
 #define CERTIFICATES_EARLY_S 300 /* valid before now: clocks differ */
 
 /* A certificate and its key. */
@@ -154,7 +155,12 @@ static int certificates_more(const char *folder, const char *worker, int days, s
     int rc = certificates_authority_read(&authority, folder, &pem, why);
     int made = rc ? rc : certificates_member_new(&member, worker, NULL, days, &authority);
     if (!rc && made) rc = certificates_fail(made, worker, why);
-    if (!rc && mkdir(own, 0700)) rc = pl_fail_create(why, "folder", own);
+    if (!rc && mkdir(own, 0700))
+        rc = errno == EEXIST ? pl_fail(why, PL_EUSAGE,
+                                       "worker '%s' has a certificate already, in '%.300s'; give "
+                                       "the next one another name",
+                                       worker, own)
+                             : pl_fail_create(why, "folder", own);
     if (!rc) rc = certificates_write(own, "ca.pem", &pem, false, why);
     if (!rc) rc = certificates_identity_write(&member, own, "worker", why);
     gnutls_free(pem.data);
@@ -196,8 +202,14 @@ int pl_certificates_make(const char *folder, const char *hosts, const char *work
     if (strlen(folder) > CERTIFICATES_PATH - 100)
         return pl_fail(why, PL_EUSAGE, "the name of the folder is too long");
     snprintf(path, sizeof path, "%s/ca-key.pem", folder);
-    return stat(path, &st) == 0 ? certificates_more(folder, worker, days, why)
-                                : certificates_all(folder, hosts, worker, days, why);
+    if (stat(path, &st))
+        return certificates_all(folder, hosts ? hosts : CERTIFICATES_HOSTS, worker, days, why);
+    if (hosts)
+        return pl_fail(why, PL_EUSAGE,
+                       "'%.300s' has the certificate of a server already, whose hosts cannot "
+                       "change; make another folder for other hosts",
+                       folder);
+    return certificates_more(folder, worker, days, why);
 }
 
 #else

@@ -100,6 +100,7 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
                   struct pl_why *why);
 /* From any thread: the URL of the server's standby; "": it has none, as far as is known. */
 void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]);
+const char *pl_http_server(const struct pl_link *l); /* its URL */
 /* From any thread: what waits on the link, or computes for it, ends as if the run had. */
 void pl_http_leave(struct pl_link *l);
 

@@ -154,6 +154,10 @@ void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]) {
     pl_lock_leave(l->lock);
 }
 
+const char *pl_http_server(const struct pl_link *l) {
+    return l->url;
+}
+
 void pl_http_leave(struct pl_link *l) {
     pl_http_end(l, END_LEFT, false, "");
 }
@@ -184,6 +188,11 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
 void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]) {
     (void)l;
     url[0] = '\0';
+}
+
+const char *pl_http_server(const struct pl_link *l) {
+    (void)l;
+    return "";
 }
 
 void pl_http_leave(struct pl_link *l) {

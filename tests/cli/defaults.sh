@@ -26,6 +26,11 @@ below 3 "lr 0.1" --data friedman --model linear
 step "ratings: the mean alone gives 0.9"
 below 0.7 "method    fpsgd" --model mf --data lowrank:users=300,items=200,ratings=30000
 
+step "numbers that are taken for classes"
+awk 'BEGIN { print "a,price"; for (i = 0; i < 300; i++) print i % 7 "," 1000 + 3 * i }' >prices.csv
+! "$PACELINE" simulate --data csv:prices.csv --updates 1 >out 2>err || fail "300 classes"
+grep -q "add task=regress" err || fail "$(cat err)"
+
 step "a rate and a method that are given are taken"
 "$PACELINE" simulate --data friedman --lr 0.01 --updates 1 >out 2>err
 grep -q "lr 0.01, batch 32$" err || fail "--lr 0.01: $(cat err)"

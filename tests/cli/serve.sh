@@ -15,6 +15,8 @@ echo "-- keys"
 "$paceline" keys --out "$work/other"
 [ "$(stat -c %a "$work/keys/server-key.pem")" = 600 ] || fail "a private key for all"
 "$paceline" keys --out "$work/keys" --name alice 2>"$work/err" && fail "overwritten"
+"$paceline" keys --out "$work/keys" --name alice2 --host far 2>"$work/err" && fail "other hosts"
+grep -q "hosts cannot change" "$work/err" || fail "$(cat "$work/err")"
 "$paceline" keys --out "$work/keys" --name ../alice 2>"$work/err" && fail "outside"
 grep -q "name has" "$work/err" || fail "$(cat "$work/err")"
 

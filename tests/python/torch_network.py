@@ -192,7 +192,8 @@ class Network(unittest.TestCase):
         ):
             command[command.index(name) + 1] = value
         saved = os.path.join(self.folder, "saved")
-        command += ["--checkpoint", saved, "--checkpoint-every", "5", "--checkpoint-keep", "1000"]
+        command[command.index("--checkpoint") + 1] = saved
+        command += ["--checkpoint-every", "5", "--checkpoint-keep", "1000"]
         first = self.begin("first", command)
         self.wait_for("first", "HTTPS on port ")
         url = "https://127.0.0.1:" + self.said("first").split("on port ")[1].split()[0]

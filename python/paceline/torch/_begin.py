@@ -17,6 +17,7 @@ __all__ = ["begin"]
 
 def _command(path: str, options: Dict[str, Any]) -> str:
     """The options that this script gives its server, as those of a command line."""
+    options = {"checkpoint": "saved", **options}
     words = ["paceline", "serve", "--model", "external", "--init", path]
     for name, value in options.items():
         if value is None or value is False or name in ("workers", "listen"):
@@ -27,7 +28,7 @@ def _command(path: str, options: Dict[str, Any]) -> str:
             )
         words += ["--" + name.replace("_", "-")]
         words += [] if value is True else [str(value)]
-    return shlex.join(words) + " --workers N --listen HOST:PORT --keys DIR"
+    return shlex.join(words) + " --workers N --min-workers 1 --listen HOST:PORT --keys DIR"
 
 
 def begin(path: str, options: Dict[str, Any], tensors: _client.Tensors, layout: str) -> NoReturn:
@@ -37,5 +38,6 @@ def begin(path: str, options: Dict[str, Any], tensors: _client.Tensors, layout: 
     command = _command(path, options)
     tensors.save(path, layout)
     print(f"The initial weights are in {path}. This serves them:\n\n  {command}\n")
-    print("Then, anywhere, any number of times:\n\n  PACELINE=https://HOST:PORT python3 ...")
+    print("Then, anywhere, any number of times:\n")
+    print("  PACELINE_KEYS=DIR PACELINE=https://HOST:PORT python3 ...")
     raise SystemExit(0)

@@ -37,7 +37,13 @@ def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
 
 
 def _role() -> _roles.Role:
-    return _last.role if _last is not None else _roles.find()
+    role = _last.role if _last is not None else _roles.find()
+    if role.rank < 0:
+        raise UsageError(
+            "the server gives this process its rank when its Optimizer is made; make that first, and "
+            "use opt.rank and opt.world_size"
+        )
+    return role
 
 
 def rank() -> int:
