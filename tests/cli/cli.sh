@@ -368,8 +368,8 @@ grep -q 'cut short after [0-9]* events: replayed up to there' out || fail "cut: 
 head -c 100 run.rec >head.rec
 refused 1 "is truncated in its header" replay head.rec
 head -c $((size - 200)) run.rec >bad.rec
-printf x >>bad.rec
-tail -c 199 run.rec >>bad.rec
+printf not-these-bytes >>bad.rec
+tail -c 185 run.rec >>bad.rec
 refused 1 "its checksum does not match" replay bad.rec
 refused 1 "its checksum does not match" simulate --model none --delay recording:bad.rec
 refused 1 "is not a recording" replay seconds
@@ -497,8 +497,8 @@ refused 2 "checkpoint-every '0'" train --model quadratic --checkpoint-every 0
 refused 2 "--checkpoint-keep=0 is not accepted" train --checkpoint-keep 0
 size=$(wc -c <saved/checkpoint-0000000050.safetensors)
 head -c $((size - 100)) saved/checkpoint-0000000050.safetensors >bad.safetensors
-printf x >>bad.safetensors
-tail -c 99 saved/checkpoint-0000000050.safetensors >>bad.safetensors
+printf not-these-bytes >>bad.safetensors
+tail -c 85 saved/checkpoint-0000000050.safetensors >>bad.safetensors
 mv bad.safetensors saved/checkpoint-0000000050.safetensors
 refused 1 "its checksum does not match; the one before it is intact: saved/checkpoint-" \
     train --resume saved

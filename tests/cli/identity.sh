@@ -216,7 +216,8 @@ works eval plain/best
 
 step "damaged and diverged"
 cp -r ck hurt
-printf 'x' | dd of=hurt/checkpoint-0000000060.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
+printf not-these-bytes |
+    dd of=hurt/checkpoint-0000000060.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
 refused 'its checksum does not match; the one before it is intact: hurt/checkpoint-' \
     train --resume hurt --updates 70
 works train --resume auto --checkpoint hurt --updates 70
