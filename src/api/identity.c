@@ -168,8 +168,9 @@ static void identity_print_columns(const struct pl_built *b, char *out) {
             continue;
         pl_append(out, IDENTITY_HEADER, ", %s %s", pl_column_family[i]->name, b->spec[i]);
     }
-    if (b->job.model)
-        pl_append(out, IDENTITY_HEADER, ", lr %.3g, batch %u", b->job.rate.lr, b->job.batch);
+    if (b->job.model) pl_append(out, IDENTITY_HEADER, ", lr %.3g", b->job.rate.lr);
+    if (b->job.model && !b->job.model->kind->by_clients)
+        pl_append(out, IDENTITY_HEADER, ", batch %u", b->job.batch);
     pl_append(out, IDENTITY_HEADER, "\n");
 }
 

@@ -28,7 +28,8 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->has_k = ((const struct pl_policy *)built->job.policy.entry)->uses & PL_USES_K;
     r->seed = built->job.seed;
     r->lr = built->job.rate.lr;
-    r->batch = built->job.batch;
+    const struct pl_model *model = built->job.model; /* programs choose their own mini-batches */
+    r->batch = model && model->kind->by_clients ? (double)NAN : built->job.batch;
     r->dim = built->job.model ? built->job.model->dim : 0;
     if (built->job.model && built->job.model->rates)
         r->rmse_scale =

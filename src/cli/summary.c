@@ -58,8 +58,10 @@ static void summary_print(const pl_run *run, bool target) {
     if (pl_run_diverged(run)) printf("  %-18s %s\n", "diverged", pl_run_text(run, "diverged"));
     printf("  %-18s %s (%s), %.0f worker%s", "method", pl_run_text(run, "method"),
            pl_run_text(run, "policy"), workers, workers == 1 ? "" : "s");
-    if (isfinite(pl_run_number(run, "loss")) || pl_run_diverged(run))
-        printf(", lr %.3g, batch %.0f", pl_run_number(run, "lr"), pl_run_number(run, "batch"));
+    bool learns = isfinite(pl_run_number(run, "loss")) || pl_run_diverged(run);
+    if (learns) printf(", lr %.3g", pl_run_number(run, "lr"));
+    if (learns && isfinite(pl_run_number(run, "batch")))
+        printf(", batch %.0f", pl_run_number(run, "batch"));
     putchar('\n');
     summary_seconds("time", pl_run_number(run, "time"));
     summary_line("updates", pl_run_number(run, "updates"), "");
