@@ -8,8 +8,10 @@ paceline=$PACELINE
 work=$(mktemp -d)
 net=pl$$
 pids=
+. "$SOURCE_DIR/tests/shell/children.sh"
 clean() {
-    for p in $pids; do kill -9 "$p" 2>/dev/null || :; done
+    # shellcheck disable=SC2086
+    end_children $pids
     for h in s 1 2 3 4; do ip netns del "$net-$h" 2>/dev/null || :; done
     rm -rf "$work"
 }

@@ -5,7 +5,8 @@ set -eu
 paceline=$PACELINE
 work=$(mktemp -d)
 pids=
-trap 'for p in $pids; do kill -9 "$p" 2>/dev/null || :; done; rm -rf "$work"' EXIT
+. "${SOURCE_DIR:?}/tests/shell/children.sh"
+trap 'end_children $pids; rm -rf "$work"' EXIT
 export TMPDIR="$work"
 
 fail() {
