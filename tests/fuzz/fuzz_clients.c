@@ -295,7 +295,8 @@ static void give_result(int w, struct fuzz_piece *rest) {
     bool due = port->seat[w].half_out != NULL, joined = pl_port_is_joined(port, w);
     bool answers = port->seat[w].task != 0 &&
                    word[PL_RESULT_OWNER] == atomic_load(&port->seat[w].owner) &&
-                   word[PL_RESULT_TASK] == port->seat[w].task;
+                   word[PL_RESULT_TASK] == port->seat[w].task &&
+                   word[PL_RESULT_SAID] == 0; /* otherwise it waits for words that never come */
     pl_seqlock_write(&b->result, word);
     do next_news(&news);
     while (news.kind != PL_NEWS_NONE);
