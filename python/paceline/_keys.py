@@ -11,7 +11,6 @@ import ctypes as c
 import importlib
 import json
 import os
-import shutil
 import tempfile
 import time
 from datetime import timedelta
@@ -24,6 +23,7 @@ from .errors import RunError, UsageError, error
 __all__ = ["folder"]
 
 _HANDED = ("ca.pem", "worker.pem", "worker-key.pem")
+_MADE = (*_HANDED, "server.pem", "server-key.pem", "ca-key.pem")
 _WAIT = 60.0  # seconds for which others wait for the keys of rank 0
 _DAYS = 365
 _had: Dict[Union[Store, str], str] = {}  # folders by channel
@@ -37,9 +37,19 @@ def _private() -> str:
     return path
 
 
+def _clear(path: str) -> None:
+    """Removes the files that a job makes, and then the folder, if nothing else is in it."""
+    for name in _MADE:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(path, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
 def _remove(path: str, pid: int) -> None:
     if os.getpid() == pid:
-        shutil.rmtree(path, ignore_errors=True)
+        _clear(os.path.join(path, "keys"))
+        _clear(path)
 
 
 def _make(host: str) -> str:
@@ -87,7 +97,11 @@ def _lay(path: str, files: Dict[str, str]) -> None:
     """Puts the files into a new folder, which others see once it is complete."""
     if os.path.lexists(path):  # of a job that was killed
         _check(path)
-        shutil.rmtree(path)
+        if not set(os.listdir(path)) <= set(_HANDED):
+            raise UsageError(
+                f"'{path}' has files that are no keys of a job; move them, or set PACELINE_KEYS"
+            )
+        _clear(path)
     new = tempfile.mkdtemp(prefix=".paceline-", dir=os.path.dirname(path))
     _write(new, files)
     os.rename(new, path)

@@ -114,6 +114,15 @@ class Handed(unittest.TestCase):
         os.chmod(os.path.join(self.folder, ".paceline-keys-9"), 0o755)
         p = self.start(dict(slurm, SLURM_PROCID="1", PACELINE_PORT="1"), "1")
         self.assertIn("only this user can read", p.communicate(timeout=300)[1].decode())
+        # what is no key is not removed
+        keys = os.path.join(self.folder, ".paceline-keys-9")
+        os.chmod(keys, 0o700)
+        for name in ("ca.pem", "thesis.tex"):
+            with open(os.path.join(keys, name), "w", encoding="ascii") as f:
+                f.write("mine")
+        p = self.start(dict(slurm, SLURM_PROCID="0", PACELINE_PORT=str(free_port())), "0")
+        self.assertIn("are no keys of a job", p.communicate(timeout=300)[1].decode())
+        self.assertEqual(sorted(os.listdir(keys)), ["ca.pem", "thesis.tex"])
 
 
 class Network(unittest.TestCase):
