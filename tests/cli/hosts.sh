@@ -2,13 +2,9 @@
 # Runs on several hosts, which are network namespaces: 8 workers on 4 of them while a link goes down
 # and up, a host dies, and the server dies and is started again; PyTorch on 3 hosts with 2 processes
 # each, started as a launcher does.
-set -eu
-: "${PACELINE:?}" "${SOURCE_DIR:?}" "${BUILD_DIR:?}"
-paceline=$PACELINE
-work=$(mktemp -d)
+. "${SOURCE_DIR:?}/tests/shell/network.sh"
+: "${BUILD_DIR:?}"
 net=pl$$
-pids=
-. "$SOURCE_DIR/tests/shell/children.sh"
 clean() {
     # shellcheck disable=SC2086
     end_children $pids
@@ -16,12 +12,6 @@ clean() {
     rm -rf "$work"
 }
 trap clean EXIT
-export TMPDIR="$work"
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
 
 skip() {
     echo "skipped: $*"
@@ -31,10 +21,7 @@ skip() {
 [ -z "${SANITIZE:-}" ] || skip "hosts are tested with the plain build"
 command -v ip >/dev/null || skip "there is no ip (Debian package iproute2)"
 ip netns add "$net-s" 2>/dev/null || skip "network namespaces cannot be made here (needs root)"
-"$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11 2>"$work/err" || :
-if grep -q "this build cannot" "$work/err"; then
-    skip "this build has no GnuTLS"
-fi
+"$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11
 
 # Host s has the switch; 10.77.0.1 is its own address, and host N has 10.77.0.1N.
 ip -n "$net-s" link add switch type bridge 2>/dev/null || skip "the kernel has no bridges"
@@ -49,15 +36,6 @@ for h in 1 2 3 4; do
     ip -n "$net-$h" link set eth0 up
     ip -n "$net-$h" link set lo up
 done
-
-await() { # file, pattern
-    n=0
-    until grep -q "$2" "$1" 2>/dev/null; do
-        n=$((n + 1))
-        [ $n -lt 1800 ] || fail "'$2' did not come: $(cat "$1")"
-        sleep 0.1
-    done
-}
 
 on() { # host, command …; in the background
     host=$1

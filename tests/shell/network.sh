@@ -25,7 +25,7 @@ await() { # file, pattern
     n=0
     until grep -q "$2" "$1" 2>/dev/null; do
         n=$((n + 1))
-        [ $n -lt 1200 ] || fail "'$2' did not come: $(cat "$1")"
+        [ $n -lt 1800 ] || fail "'$2' did not come: $(cat "$1")"
         sleep 0.1
     done
 }

@@ -68,7 +68,7 @@ class Early:
         return lambda: self._ready(param, bucket)
 
     def restart(self) -> None:
-        """The gradients are computed anew."""
+        """The gradients are computed again."""
         self._seen = [False] * self._n_params
         self._left = list(self._waits)
         self._gone = [False] * len(self._buckets)  # and nothing was added to it since then

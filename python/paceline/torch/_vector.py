@@ -332,7 +332,7 @@ class Vector:
             self._early.paused = yes
 
     def restart(self) -> None:
-        """The gradients are computed anew."""
+        """The gradients are computed again."""
         if self._early is not None:
             self._early.restart()
 
