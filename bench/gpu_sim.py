@@ -12,6 +12,7 @@ import argparse
 import os
 import statistics
 import time
+from typing import Dict, List
 
 import torch
 import torch.nn.functional as F
@@ -138,7 +139,7 @@ def main():
     for run in cases.values():  # warm-up: kernels are compiled and algorithms chosen
         run()
     args.steps = steps
-    times = {case: [] for case in cases}
+    times: Dict[str, List[float]] = {case: [] for case in cases}
     for _ in range(args.repeat):
         for case, run in cases.items():
             times[case].append(run() / args.steps * 1e3)

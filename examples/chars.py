@@ -13,6 +13,8 @@ import common
 
 
 class Chars(nn.Module):
+    mask: torch.Tensor
+
     def __init__(self, n_chars, length, width, layers):
         super().__init__()
         self.embed = nn.Embedding(n_chars, width)

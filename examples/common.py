@@ -90,7 +90,7 @@ def run(args, model, loss, train, test, optimizers, schedule=None, lr_schedule=N
     rate = None
     if schedule:
         per_step = args.batch * pl.world_size() / len(data)
-        rate = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: schedule(step * per_step))
+        rate = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: float(schedule(step * per_step)))
     for x, y in opt.batches(loader):
         with opt.task():
             opt.zero_grad()

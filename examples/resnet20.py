@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import common
+import paceline.torch as pl
 
 
 class Block(nn.Module):
@@ -28,6 +29,10 @@ class Block(nn.Module):
         if self.more:  # the paper's option A: zeros for the new channels
             short = nn.functional.pad(short, (0, 0, 0, 0, self.more // 2, self.more // 2))
         return torch.relu(y + short)
+
+
+def group_norm(n):
+    return nn.GroupNorm(2, n)
 
 
 def resnet20(norm=nn.BatchNorm2d, width=16, depth=3):
@@ -78,14 +83,14 @@ def main():
     p.add_argument("--depth", type=int, default=3, help="blocks per stage; 3 is ResNet-20")
     args = p.parse_args()
     torch.manual_seed(0)
-    norm = nn.BatchNorm2d if args.norm == "batch" else lambda n: nn.GroupNorm(2, n)
+    norm = nn.BatchNorm2d if args.norm == "batch" else group_norm
     model = resnet20(norm, args.width, args.depth)
     train, test = load(args.data)
     optimizers = [
         torch.optim.SGD(model.parameters(), lr=args.lr, momentum=m, weight_decay=1e-4)
         for m in (0.9, 0)
     ]
-    workers = args.workers if args.simulate else common.pl.world_size()
+    workers = args.workers if args.simulate else pl.world_size()
     common.run(
         args,
         model,

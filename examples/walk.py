@@ -8,7 +8,8 @@ import sys
 
 import paceline
 
-SETTING = dict(workers=8, model="softmax", data="digits", delay="pareto:shape=2,scale=0.1")
+DELAY = "pareto:shape=2,scale=0.1"
+SETTING = dict(workers=8, model="softmax", data="digits", delay=DELAY)
 run = paceline.simulate(method="gap-aware", updates=200, **SETTING)
 print(
     f"{run['updates']:.0f} updates in {run['time']:.1f} virtual s, {run['staleness.mean']:.1f} stale"
@@ -29,7 +30,7 @@ for method in ("sync", "async", "gap-aware"):
 
 # %% Race: the command line finds a good rate for each method, and writes a folder
 PROGRAM = [sys.executable, "-m", "paceline"]
-SPECS = ["--workers", "8", "--data", "digits", "--model", "softmax", "--delay", SETTING["delay"]]
+SPECS = ["--workers", "8", "--data", "digits", "--model", "softmax", "--delay", DELAY]
 LIMITS = ["--time", "20", "--target-accuracy", "0.5", "--seeds", "1", "--out", "race-walk"]
 subprocess.run([*PROGRAM, "race", "sync", "gap-aware", *SPECS, *LIMITS], check=True)
 

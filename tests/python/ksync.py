@@ -12,6 +12,9 @@ class KSync(paceline.Policy):
     }
     uses = {"k"}
 
+    k: int
+    cancel: bool
+
     def check(self, n_workers):
         return None if self.k <= n_workers else "k cannot be more than the number of workers"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The Python code passes mypy --strict (the package), black and flake8 (everything). Debian's
-# versions are meant: others may judge differently. What mypy knows about torch is kept in the build
-# folder. python/pyproject.toml has the settings.
+# The Python code passes mypy --strict (functions outside the package need no annotations), black
+# and flake8. Debian's versions are meant: others may judge differently. What mypy knows about torch
+# is kept in the build folder. python/pyproject.toml has the settings.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
 for tool in mypy black flake8; do
     command -v $tool >/dev/null || {
@@ -13,8 +13,12 @@ find_python 'import torch' "no Python can import torch, whose types mypy reads"
 cd "$SOURCE_DIR"
 bad=0
 echo "-- mypy --strict"
-mypy --config-file python/pyproject.toml --python-executable "$(command -v $python)" \
-    --cache-dir "$BUILD_DIR/mypy" python/paceline || bad=1
+check() {
+    MYPYPATH=python:examples:tests/python mypy --config-file python/pyproject.toml \
+        --python-executable "$(command -v $python)" --cache-dir "$BUILD_DIR/mypy" "$@" || bad=1
+}
+check python/paceline examples tests/python
+check bench # some files have the names of others
 code="python examples bench tests/python"
 echo "-- black"
 # shellcheck disable=SC2086 # a list of folders

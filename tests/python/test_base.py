@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from typing import Any, Callable, Dict, List, Tuple, Type
 
 import paceline
 from paceline import _lib
@@ -70,7 +71,7 @@ class Base(unittest.TestCase):
                     self.assertIn(name, known | unknown)
 
     def test_results(self):
-        points = []
+        points: List[paceline.Point] = []
         run = paceline.simulate(method="async", on_point=points.append, **QUADRATIC)
         self.assertEqual(run["updates"], 60)
         self.assertEqual(run.json["updates"], 60)
@@ -83,6 +84,7 @@ class Base(unittest.TestCase):
         weights = run.weights
         del run
         gc.collect()
+        assert weights is not None
         self.assertEqual(weights.format, "f")
         self.assertTrue(all(math.isfinite(w) for w in weights))
         self.assertIsNone(paceline.simulate(model="none", updates=5).weights)
@@ -107,7 +109,7 @@ class Base(unittest.TestCase):
             setup.get(option.name)
 
     def test_errors(self):
-        cases = [
+        cases: List[Tuple[Dict[str, Any], Type[Exception], str]] = [
             (dict(wrkers=3), paceline.UsageError, "did you mean 'workers'"),
             (dict(workers="many"), paceline.UsageError, "many"),
             (dict(method="no-such"), paceline.UsageError, "no-such"),
@@ -132,13 +134,15 @@ class Base(unittest.TestCase):
 
     def test_real_runs(self):
         run = paceline.train(method="sync", model="quadratic", workers=2, updates=40)
+        assert run is not None
         self.assertEqual(run["updates"], 40)
         self.assertEqual(len(run.workers), 2)
         self.assertEqual(run.workers[0].tasks, 40)
 
     def test_ctrl_c(self):
         """SIGINT ends a run that would take forever, simulated or real, within seconds."""
-        for function in (paceline.simulate, paceline.train):
+        functions: List[Callable[..., Any]] = [paceline.simulate, paceline.train]
+        for function in functions:
             timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
             timer.start()
             with self.assertRaises(KeyboardInterrupt):

@@ -130,9 +130,9 @@ class Loops(unittest.TestCase):
 
     def test_rows(self):
         setup = Setup(model="external:dim=2", updates=2, workers=1)
-        for rows in ({"n_train": -1}, {"n_train": 2**40}, {"n_train": 4, "n_test": -1}):
+        for n_train, n_test in ((-1, 0), (2**40, 0), (4, -1)):
             with self.assertRaisesRegex(UsageError, "must be a number"):
-                loop.set_rows(setup, **rows)
+                loop.set_rows(setup, n_train, n_test)
         for labels in ([1, 2, 70000], [1, 2, -1], [1, 2]):
             with self.assertRaisesRegex(UsageError, "labels must be 3"):
                 loop.set_rows(setup, 3, labels=labels)

@@ -7,6 +7,7 @@ import tempfile
 import types
 import unittest
 import unittest.mock
+from typing import Any, Callable, Dict, List
 
 import paceline
 
@@ -42,13 +43,18 @@ class Examples(unittest.TestCase):
         with unittest.mock.patch.dict(sys.modules, stands):
             with unittest.mock.patch.object(sys, "path", [EXAMPLES, *sys.path]):
                 import trackers
-            for make in (trackers.tensorboard, trackers.wandb, trackers.mlflow):
+            makers: List[Callable[[str], Any]] = [
+                trackers.tensorboard,
+                trackers.wandb,
+                trackers.mlflow,
+            ]
+            for make in makers:
                 on_point = make("name")
                 calls.clear()
                 run = paceline.simulate(model="quadratic", updates=50, on_point=on_point)
                 self.assertEqual(len(calls), len(run.points))
                 self.assertIn(str(run.points[-1].updates), str(calls[-1]))
-        numbers = {}
+        numbers: Dict[str, float] = {}
         trackers.finish(run, numbers.__setitem__)
         self.assertEqual(numbers["updates"], 50)
 

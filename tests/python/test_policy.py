@@ -31,6 +31,11 @@ class Timed(paceline.Policy):
         "note": paceline.options.Text("hello"),
     }
 
+    every: float
+    mode: str
+    limit: int
+    note: str
+
     def begin(self):
         assert self.every == 2 and self.mode == "odd" and self.note == "hello"
         self.n_committed = 0
@@ -76,6 +81,7 @@ class Policies(unittest.TestCase):
 
     def test_real_runs(self):
         run = paceline.train(policy=KSync(k=2), model="quadratic", workers=3, updates=30)
+        assert run is not None
         self.assertEqual(run["updates"], 30)
         self.assertEqual(run.text("policy"), "my-ksync:k=2")
 

@@ -3,6 +3,7 @@ hyper-parameters, buffers."""
 
 import tempfile
 import unittest
+from typing import Any
 
 import torch
 
@@ -103,7 +104,7 @@ class Changes(unittest.TestCase):
         def make(model):
             groups = [{"params": list(model.parameters())[:2], "lr": 0.1}]
             groups.append({"params": list(model.parameters())[2:], "lr": 0.02})
-            return SGD(groups)
+            return SGD(groups, lr=0.1)
 
         def schedule(opt):
             return torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min(1.0, s / 3))
@@ -245,7 +246,8 @@ class Sent(unittest.TestCase):
 
     def test_state_in_a_checkpoint(self):
         """Steps that a state_dict brought are in the checkpoints of the server."""
-        kind, options = ADAMW, dict(lr=0.01)
+        kind: Any = ADAMW
+        options = dict(lr=0.01)
         expected, _ = self.alone(kind, options, 0, 6)
         begun, inner = self.alone(kind, options, 0, 2)
 

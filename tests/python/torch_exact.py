@@ -4,6 +4,7 @@ optimizer, weight decay, param groups, schedules, accumulation, buffers."""
 import itertools
 import time
 import unittest
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -226,6 +227,7 @@ class Exact(unittest.TestCase):
                 x, y = batch(steps)
                 CROSS_ENTROPY(model(x), y).backward()
                 server = opt._session.server
+                assert server is not None
                 while server.alive:  # the run ends, and its server is gone
                     time.sleep(0.01)
                 opt.step()
@@ -235,7 +237,7 @@ class Exact(unittest.TestCase):
         self.assertEqual(together(1, work), [(1, None)])
 
     def test_refusals(self):
-        cases = [
+        cases: List[Tuple[Callable[..., Any], Dict[str, Any], str]] = [
             (lambda m: ADAM(m.parameters(), amsgrad=True), dict(method="sync"), "amsgrad"),
             (lambda m: torch.optim.RMSprop(m.parameters()), dict(method="sync"), "no RMSprop"),
             (lambda m: ADAM(m.parameters()), dict(method="dana"), "optimizer of its own"),

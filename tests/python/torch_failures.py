@@ -8,6 +8,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+from typing import Any
 
 import torch
 
@@ -29,8 +30,7 @@ def work(role, say, method="async", make=net, pause=0.0, **options):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         opt = pl.Optimizer(optimizer, model, method, role=role, **options)
         server = opt._session.server
-        server = server._process.pid if server else 0
-        say.send(("began", role.rank, server))
+        say.send(("began", role.rank, server._process.pid if server else 0))
         step = 0
         while not opt.ended:
             time.sleep(pause)
@@ -263,8 +263,8 @@ class Roles(unittest.TestCase):
             sockets.add(role.socket)
         self.assertEqual(len(sockets), len(cases))
         # the script of a Slurm job, and no launcher at all
-        for env in ({"SLURM_PROCID": "0"}, {}):
-            self.assertTrue(_roles.find(env, workers=4).alone)
+        self.assertTrue(_roles.find({"SLURM_PROCID": "0"}, workers=4).alone)
+        self.assertTrue(_roles.find({}, workers=4).alone)
 
     def test_refused(self):
         with self.assertRaisesRegex(paceline.UsageError, "rank=N,workers=N"):
@@ -331,7 +331,9 @@ class Evaluators(unittest.TestCase):
             def close(self):
                 pass
 
-        evaluator = Evaluator(Seat(), None, None, None)
+        nothing: Any = None
+        seat: Any = Seat()
+        evaluator = Evaluator(seat, nothing, nothing, nothing)
         closing = threading.Thread(target=evaluator.close, daemon=True)
         closing.start()
         while not evaluator._closing:

@@ -4,6 +4,7 @@ GPU; otherwise it says that it was not tested."""
 import os
 import tempfile
 import unittest
+from typing import Any, Dict, List
 
 import torch
 
@@ -52,7 +53,9 @@ class Rules(unittest.TestCase):
                 return model.w.detach().cpu(), f.read()
 
     def test_each_rule(self):
-        cases = [dict(method=m) for m in ("sync", "gap-aware", "dana", "dc-asgd", "kasync:k=3")]
+        cases: List[Dict[str, Any]] = [
+            dict(method=m) for m in ("sync", "gap-aware", "dana", "dc-asgd", "kasync:k=3")
+        ]
         for optim in [i.name for i in paceline.catalog("optim")]:
             for correct in ("none", "gap", "dc"):
                 cases.append(dict(policy="kasync:k=1", optim=optim, correct=correct))

@@ -67,6 +67,7 @@ def one_process(steps, u):
         pairs = list(zip(models[0].parameters(), models[1].parameters()))
         if not u:
             for a, b in pairs:
+                assert a.grad is not None and b.grad is not None
                 a.grad = b.grad = (a.grad + b.grad) / 2
         for opt in sgd:
             opt.step()

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import unittest
 import unittest.mock
+from typing import Any, Dict, List
 
 import torch
 
@@ -102,8 +103,8 @@ class Local(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "run.pcl")
             train("sync", make, record=path)
-            for more in ([], ["--method", "async"]):
-                command = ["paceline", "replay", path, *more]
+            for more in ("", "--method=async"):
+                command = ["paceline", "replay", path, *more.split()]
                 done = subprocess.run(command, capture_output=True, text=True)
                 self.assertIn("neither simulated nor replayed", done.stderr)
 
@@ -165,9 +166,9 @@ class Local(unittest.TestCase):
 
         def adamw(m):
             params = list(m.parameters())
-            return torch.optim.AdamW(
-                [{"params": params[:2]}, {"params": params[2:], "lr": 1e-3}], lr=0.01
-            )
+            groups: List[Dict[str, Any]] = [{"params": params[:2]}]
+            groups.append({"params": params[2:], "lr": 1e-3})
+            return torch.optim.AdamW(groups, lr=0.01)
 
         for make, norm in (
             (adamw, False),

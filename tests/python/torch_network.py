@@ -33,7 +33,7 @@ if opt.rank == 0:
 """
 
 
-def free_ports() -> int:
+def free_ports():
     """The first of two free ports."""
     while True:
         port = free_port()

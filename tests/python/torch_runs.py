@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+from typing import Any, Dict, List, Tuple
 
 import torch
 
@@ -192,7 +193,8 @@ class Options(unittest.TestCase):
     def test_evaluation_is_no_freeze(self):
         """A worker may take its time between two results, for example for an evaluation: the server
         learns no time after which it counts as frozen."""
-        for given, expected in (({}, 1800), ({"evict": "auto"}, "auto"), ({"evict": None}, 1800)):
+        cases: List[Tuple[Dict[str, Any], Any]] = [({}, 1800), ({"evict": "auto"}, "auto")]
+        for given, expected in [*cases, ({"evict": None}, 1800)]:
             with unittest.mock.patch("paceline._server.Server") as server:
                 model = net()
                 server.side_effect = paceline.RunError("not now")
@@ -203,7 +205,8 @@ class Options(unittest.TestCase):
 
     def test_alone(self):
         """A run that all workers have left ends soon."""
-        for given, expected in (({}, 20), ({"wait": 3}, 3)):
+        cases: List[Tuple[Dict[str, Any], int]] = [({}, 20), ({"wait": 3}, 3)]
+        for given, expected in cases:
             with unittest.mock.patch("paceline._server.Server") as server:
                 model = net()
                 server.side_effect = paceline.RunError("not now")
@@ -350,7 +353,9 @@ class Machines(unittest.TestCase):
         self.assertEqual(_roles.find(far).channel, store)
         self.assertIsNone(_roles.find(dict(far, PACELINE_KEYS="keys")).channel)
         far["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-        self.assertEqual(_roles.find(far).channel[1:3], (29500, False))
+        channel = _roles.find(far).channel
+        assert isinstance(channel, tuple)
+        self.assertEqual(channel[1:3], (29500, False))
         slurm_far = dict(slurm, SLURM_NNODES="2", MASTER_ADDR="192.0.2.1", PWD="/shared/me")
         self.assertEqual(_roles.find(slurm_far).channel, "/shared/me/.paceline-keys-7")
         for env in (

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import io
 import math
 import os
@@ -10,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import unittest
+from typing import Any, Dict, List, Tuple
 
 import torch
 
@@ -43,7 +45,7 @@ def flat(model):
 class CKernel:
     """The kernel that the library hands out, compiled as C: a GPU whose memory we can read."""
 
-    compiled = {}
+    compiled: Dict[str, ctypes.CDLL] = {}
 
     def __init__(self, source):
         if source not in self.compiled:
@@ -114,7 +116,7 @@ class Simulate(unittest.TestCase):
         self.assertGreater(trained, 40)
 
     def test_items_are_pairs(self):
-        class Dicts(torch.utils.data.Dataset):
+        class Dicts(torch.utils.data.Dataset[Any]):
             def __len__(self):
                 return 64
 
@@ -149,8 +151,8 @@ class Simulate(unittest.TestCase):
 
     def test_rules_on_the_device_are_those_of_the_library(self):
         """Bit for bit: the kernel is made of the functions that the library calls."""
-        cases = ["sync", "async", "gap-aware", "dana", "dc-asgd", "kasync:k=2"]
-        cases = [dict(method=m) for m in cases]
+        methods = ["sync", "async", "gap-aware", "dana", "dc-asgd", "kasync:k=2"]
+        cases: List[Dict[str, Any]] = [dict(method=m) for m in methods]
         for optim in [i.name for i in paceline.catalog("optim")]:
             for correct in ("none", "gap", "dc", "lag", "exp", "delay-adaptive"):
                 case = dict(policy="kasync:k=1", optim=optim, correct=correct)
@@ -162,7 +164,7 @@ class Simulate(unittest.TestCase):
         cases.append(dict(policy="kbatchsync:k=33", lr_schedule="warmup:over=2"))
         n_refused = 0
         for case in cases:
-            options = dict(OPTIONS, updates=25, eval_every=10)
+            options: Dict[str, Any] = dict(OPTIONS, updates=25, eval_every=10)
             options.update(case)
             try:
                 host, run = self.simulate(**options)
@@ -240,7 +242,7 @@ class Simulate(unittest.TestCase):
             )  # fmt: skip
 
     def test_data_sets(self):
-        class Rows(torch.utils.data.Dataset):
+        class Rows(torch.utils.data.Dataset[Any]):
             def __len__(self):
                 return 300
 
@@ -274,13 +276,13 @@ class Simulate(unittest.TestCase):
 
     def test_gradients_that_are_not_finite_are_rejected(self):
         def loss(out, y):
-            loss.n += 1
-            return CROSS_ENTROPY(out, y) * (float("nan") if loss.n % 10 == 0 else 1)
+            factor = float("nan") if next(calls) % 10 == 0 else 1
+            return CROSS_ENTROPY(out, y) * factor
 
         words = []
         for vectors in ("host", "device"):
-            loss.n = 0
-            options = dict(OPTIONS, method="async", eval_every=10**6)
+            calls = itertools.count(1)
+            options: Dict[str, Any] = dict(OPTIONS, method="async", eval_every=10**6)
             setup = paceline.Setup(on_log=lambda warns, s: words.append(s), **options)
             n = simulation._Net(net(), loss, torch)
             train = simulation._Data(data(), n.device, torch, "data")
@@ -299,13 +301,12 @@ class Simulate(unittest.TestCase):
             pass
 
         def loss(out, y):
-            loss.n -= 1
-            if loss.n == 0:
+            if next(calls) == n:
                 raise Mine("here")
             return CROSS_ENTROPY(out, y)
 
         for n in (1, 20):
-            loss.n = n
+            calls = itertools.count(1)
             with self.assertRaisesRegex(Mine, "here"):
                 paceline.simulate(model=net(), loss=loss, data=data(), method="async", **OPTIONS)
 
@@ -323,7 +324,7 @@ class Simulate(unittest.TestCase):
 
     def test_bad_arguments(self):
         x, y = data()
-        for options, words in (
+        cases: List[Tuple[Dict[str, Any], str]] = [
             (dict(model=3), "torch.nn.Module"),
             (dict(model=torch.nn.Tanh()), "no parameters"),
             (dict(model=net().double()), "float32"),
@@ -333,8 +334,9 @@ class Simulate(unittest.TestCase):
             (dict(vectors="cloud"), "'auto', 'host' or 'device'"),
             (dict(vectors="device"), "CUDA"),
             (dict(wrkers=3), "did you mean"),
-        ):
-            given = dict(model=net(), loss=CROSS_ENTROPY, data=(x, y), updates=3)
+        ]
+        for options, words in cases:
+            given: Dict[str, Any] = dict(model=net(), loss=CROSS_ENTROPY, data=(x, y), updates=3)
             given.update(options)
             with self.assertRaisesRegex(paceline.UsageError, words):
                 paceline.simulate(**given)

@@ -143,7 +143,7 @@ class Steps(unittest.TestCase):
     def test_maximize_is_refused(self):
         for method in ("sync", "downpour", "eamsgd"):
             model = net()
-            optimizer = SGD(model.parameters(), lr=0.1, maximize=True)
+            optimizer = SGD(model.parameters(), lr=0.1, **dict(maximize=True))
             with self.assertRaisesRegex(paceline.UsageError, "maximize"):
                 pl.Optimizer(optimizer, model, method, role=roles(1)[0])
 
