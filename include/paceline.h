@@ -375,7 +375,7 @@ enum pl_role { PL_ROLE_WORKER, PL_ROLE_EVALUATOR };
 
 /* Zero everything, then set what is needed. */
 struct pl_client_conf {
-    const char *path;     /* the socket of the server, or http://HOST:PORT, https://HOST:PORT */
+    const char *path;     /* the server's socket, http[s]://HOST:PORT, or mpi: for rank 0 */
     int role;             /* enum pl_role */
     double wait;          /* seconds to wait for a server at that path; 0: 30; negative: none */
     size_t dim;           /* parameters of this program's model; 0: any number is accepted */
@@ -434,7 +434,7 @@ struct pl_client_task {
  *   PL_ERUN          the server refused: all seats are taken, or another model or local rule
  *   PL_EINTR         a signal was caught
  *   PL_EDATA         it is not a server, or one of another version
- *   PL_ENOMEM
+ *   PL_EMISSING      this build has no MPI; PL_ENOMEM
  * why[why_max] then has a sentence, of the server's own if it refused. */
 PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why,
                           size_t why_max);

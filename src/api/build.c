@@ -285,7 +285,7 @@ bool pl_setup_spawns(const struct pl_setup *s) {
 /* A model that other programs compute. */
 static int build_for_clients(struct pl_setup *s) {
     const struct pl_setup_conf *c = &s->conf;
-    if (!c->listen[0])
+    if (!c->listen[0] && !s->ranks)
         return pl_fail(
             &s->why, PL_EUSAGE,
             "model 'external' needs workers of other programs; use --listen PATH or HOST:PORT");
@@ -336,7 +336,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
         return pl_fail(
             why, PL_EUSAGE,
             "wait is for workers of other programs; use it with --listen PATH or HOST:PORT");
-    if (host == PL_HOST_REAL && pl_setup_is_set(s, "requests") && !c->listen[0])
+    if (host == PL_HOST_REAL && pl_setup_is_set(s, "requests") && !c->listen[0] && !s->ranks)
         return pl_fail(why, PL_EUSAGE,
                        "requests are those of other programs; use it with --listen PATH");
     if (host == PL_HOST_REAL && c->exchange[0] && !c->listen[0])

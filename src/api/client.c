@@ -154,12 +154,12 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
     s->raw = conf->raw != 0;
     s->checks = conf->checks != 0;
     s->client = client.client;
-    s->t = pl_client_transport(conf->path);
     if ((size_t)snprintf(s->path, sizeof s->path, "%s", conf->path) >= sizeof s->path ||
         (size_t)snprintf(s->keys, sizeof s->keys, "%s", client.keys ? client.keys : "") >=
             sizeof s->keys)
         return pl_fail(&s->why, PL_EUSAGE, "'%.200s' is too long", conf->path);
-    return client_enter(s, &client);
+    int rc = pl_client_transport(conf->path, &s->t, &s->why);
+    return rc ? rc : client_enter(s, &client);
 }
 
 int pl_client_open(const struct pl_client_conf *conf, pl_client **out, char *why, size_t why_max) {

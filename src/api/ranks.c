@@ -22,6 +22,12 @@ int pl_ranks(void) {
     return pl_launcher_env(&rank, &size) ? size : 1;
 }
 
+/* Whether clients compute the model: programs that call mpi_client.c. */
+static bool ranks_by_clients(const struct pl_setup *s) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    return kind && kind->by_clients;
+}
+
 /* Refuses options that are not for MPI. */
 static int ranks_check(struct pl_setup *s, const struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
@@ -36,6 +42,11 @@ static int ranks_check(struct pl_setup *s, const struct pl_ranks *r) {
                            "--%s is for workers on this machine; over MPI the launcher starts the "
                            "workers",
                            here[i]);
+    if (r->clients && c->servers > 1)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "--servers %lld divides a model that the library knows; model 'external' "
+                       "has one server",
+                       (long long)c->servers);
     return PL_OK;
 }
 
@@ -43,8 +54,8 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *r) {
     const struct pl_setup_conf *c = &s->conf;
     int rank, size, where = c->transport;
     *r = (struct pl_ranks){.size = 1};
-    bool several =
-        pl_launcher_env(&rank, &size) && !pl_setup_is_set(s, "spawn") && pl_setup_spawns(s);
+    bool several = pl_launcher_env(&rank, &size) && !pl_setup_is_set(s, "spawn") &&
+                   (pl_setup_spawns(s) || (ranks_by_clients(s) && !c->listen[0]));
     if (where == PL_WHERE_MPI || (where == PL_WHERE_AUTO && several)) {
         int rc = pl_mpi_begin(&r->rank, &r->size, &s->why);
         if (rc) return rc;
@@ -88,15 +99,23 @@ static int ranks_workers(struct pl_setup *s, const struct pl_ranks *r) {
     return PL_OK;
 }
 
-int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc) {
+int pl_ranks_share(struct pl_setup *s, struct pl_ranks *r, int rc) {
     char *text = NULL;
     if (!r->mpi) return rc;
+    s->ranks = true;
+    r->clients = r->rank == 0 && ranks_by_clients(s);
     if (r->rank == 0 && !rc) rc = ranks_workers(s, r);
     if (r->rank == 0 && !rc) rc = pl_setup_text(s, &text);
     rc = pl_mpi_share(rc, &text, &s->why);
     if (!rc && r->rank != 0) {
         memset(s->is_set, 0, sizeof s->is_set);
         rc = pl_setup_lines(s, text);
+        if (!rc && ranks_by_clients(s))
+            rc =
+                pl_fail(&s->why, PL_EUSAGE,
+                        "paceline train cannot compute model 'external'; start it as rank 0 alone: "
+                        "mpirun -n 1 paceline train … : -n %d python3 …",
+                        r->size - 1);
         if (rc) rc = pl_ranks_ready(s, r, rc); /* only this rank failed: tell the others */
     }
     free(text);
@@ -122,7 +141,8 @@ int pl_ranks_ready(struct pl_setup *s, const struct pl_ranks *r, int rc) {
 
 int pl_ranks_end(struct pl_setup *s, const struct pl_ranks *r, int rc) {
     const struct pl_patience patience = {.wait_ns = RANKS_END};
-    return r->mpi ? pl_mpi_agree(rc, &patience, &s->why) : rc;
+    /* clients leave when they have seen the end, which the port waits for */
+    return r->mpi && !r->clients ? pl_mpi_agree(rc, &patience, &s->why) : rc;
 }
 
 int pl_ranks_cut(struct pl_setup *s, const struct pl_ranks *r, const struct pl_built *b) {

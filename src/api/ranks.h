@@ -9,6 +9,7 @@ struct pl_ranks {
     const struct pl_transport *transport;
     bool mpi;       /* the run uses MPI */
     int rank, size; /* of this process; 0 of 1 without MPI */
+    bool clients;   /* at rank 0: the others are clients, other programs */
 };
 
 /* Chooses the transport, and initializes MPI if that is chosen. */
@@ -16,7 +17,7 @@ int pl_ranks_choose(struct pl_setup *s, struct pl_ranks *out);
 
 /* Gives rank 0's options, with the number of workers that the ranks allow, to all ranks. `rc` is
  * rank 0's status so far. */
-int pl_ranks_share(struct pl_setup *s, const struct pl_ranks *r, int rc);
+int pl_ranks_share(struct pl_setup *s, struct pl_ranks *r, int rc);
 
 /* All ranks continue, or none does. Without MPI they return rc. */
 int pl_ranks_ready(struct pl_setup *s, const struct pl_ranks *r, int rc);

@@ -115,6 +115,7 @@ struct pl_setup {
     char **captured; /* the history of the next run goes there as JSON, malloc()ed; or NULL */
     void (*made)(void *ctx, int worker, int pid); /* a worker process was made; for tests */
     void *made_ctx;
+    bool ranks; /* workers are ranks of an MPI job */
 };
 
 #define PL_SETUP_RANGES (1 << 20)

@@ -28,7 +28,7 @@ int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     struct pl_clients *g = &s->clients;
     g->evaluator = -1;
     g->due = true;
-    if (!c->listen) return PL_OK;
+    if (!c->listen && !s->job->model->kind->by_clients) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
     snprintf(g->about.requests, sizeof g->about.requests, "%s", c->requests ? c->requests : "none");
     if (pl_about_write(&g->about, g->text))

@@ -149,7 +149,7 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
         membership_due(c, worker, 0);
     else if (c->launch)
         membership_respawn(c, worker);
-    else if (!c->begun)
+    else if (!c->begun && c->listens)
         pl_engine_starting(c->engine, worker); /* another one may come */
 }
 
@@ -184,6 +184,7 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
                          const char *listen, const struct pl_watch *watch, const struct pl_point *p,
                          bool *ended, struct pl_why *why) {
     int n = c->job->n_workers;
+    c->listens = listen != NULL;
     if (conf && pl_launch_new(conf, &c->launch)) return pl_fail(why, PL_ENOMEM, "out of memory");
     for (int i = 0; i < n; i++) {
         int rc = c->launch ? pl_launch_start(c->launch, i, why) : PL_OK;

@@ -31,8 +31,9 @@ struct pl_membership {
     /* While workers are gathered: handles news. Returns true if the run is to end. */
     bool (*news)(void *ctx, const struct pl_news *news);
     void *ctx;
-    bool begun; /* workers were gathered */
-    int looked; /* worker that was checked last */
+    bool begun;   /* workers were gathered */
+    bool listens; /* others may come in place of those that leave */
+    int looked;   /* worker that was checked last */
     int n_due;
 };
 

@@ -16,6 +16,7 @@
 #include "transport/greeting.h"
 #include "transport/link.h"
 #include "transport/liveness.h"
+#include "transport/mpi.h"
 
 #define CLIENT_TRY_NS UINT64_C(20000000)      /* between two tries to connect */
 #define CLIENT_QUEUE_NS UINT64_C(10000000000) /* for a place in the server's queue, at least */
@@ -265,9 +266,7 @@ static int client_send(struct pl_link *l, int what, const void *data, size_t n, 
 
 int pl_client_link_say(struct pl_link *l, const char *word, uint64_t wait_ns) {
     size_t n = strlen(word);
-    if (l->sock < 0 || n < 1 || n >= PL_WORD_MAX) return PL_EUSAGE;
-    for (size_t i = 0; i < n; i++)
-        if (word[i] < ' ' || word[i] > '~') return PL_EUSAGE;
+    if (l->sock < 0 || !pl_greeting_printable(word, n)) return PL_EUSAGE;
     int rc = client_send(l, PL_SAID_WORD, word, n, pl_until(pl_now_ns(), wait_ns));
     if (!rc) atomic_fetch_add(&l->n_said, 1);
     return rc;
@@ -337,9 +336,12 @@ const struct pl_join_ops pl_shm_join = {pl_client_link_connect, pl_client_link_p
                                         pl_client_link_lost,    pl_client_link_farewell,
                                         pl_client_link_say,     pl_client_link_newest};
 
-const struct pl_transport *pl_client_transport(const char *path) {
+int pl_client_transport(const char *path, const struct pl_transport **out, struct pl_why *why) {
     bool far = strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
-    return far ? &pl_http : &pl_shm;
+    bool ranks = strcmp(path, PL_MPI_SERVER) == 0;
+    int rc = ranks ? pl_mpi_load(why) : PL_OK;
+    *out = ranks ? pl_mpi_transport() : far ? &pl_http : &pl_shm;
+    return rc;
 }
 
 /* --- relaying ---------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* The end of a client: a process that joins a port over shared memory which it did not inherit.
+ * Those over HTTP and over MPI have the same functions, in a table.
  *
  * A worker uses pl_shm.link on its link, and what is here; an evaluator only what is here and
  * pl_shm.link.detach. Both leave by detach().
@@ -91,8 +92,10 @@ struct pl_join_ops {
 extern const struct pl_join_ops pl_shm_join;
 
 /* The transport by which a client reaches a server: an address that begins with http:// or https://
- * is on any machine, a path on this one. */
-const struct pl_transport *pl_client_transport(const char *path);
+ * is on any machine, PL_MPI_SERVER is rank 0 of the MPI job that this process is a rank of, and a
+ * path is on this machine. 0, or PL_EMISSING: this build has no MPI. */
+int pl_client_transport(const char *path, const struct pl_transport **out, struct pl_why *why);
+#define PL_MPI_SERVER "mpi:"
 
 /* Over HTTP. The text at a path of the server, which must have been told `keys` as a client is: at
  * most max - 1 bytes. Waits as connect() does. */

@@ -78,8 +78,7 @@ int pl_greeting_receive(int sock, void *data, size_t n, int *fd, int room, int *
     return PL_EDATA;
 }
 
-/* One line that can be printed. */
-static bool greeting_printable(const char *text, size_t n) {
+bool pl_greeting_printable(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (text[i] < ' ' || text[i] > '~') return false;
     return n > 0 && n < PL_WORD_MAX;
@@ -93,7 +92,7 @@ bool pl_greeting_said(const char *data, size_t n, struct pl_said *out) {
     case PL_SAID_WORD:
         out->word = data + 1;
         out->n = n - 1;
-        return greeting_printable(out->word, out->n);
+        return pl_greeting_printable(out->word, out->n);
     case PL_SAID_ASK:
     case PL_SAID_DONE:
         if (n != 1 + sizeof out->number) return false;

@@ -67,6 +67,9 @@ struct pl_said {
     size_t n;         /* its length, below PL_WORD_MAX; 0: none */
 };
 
+/* One line that can be printed, and that is not longer than a word. */
+bool pl_greeting_printable(const char *text, size_t n);
+
 /* Reads a message of n bytes; returns false if it makes no sense. */
 bool pl_greeting_said(const char *data, size_t n, struct pl_said *out);
 

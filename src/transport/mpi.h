@@ -10,7 +10,8 @@
  * (pl_wire_pause).
  *
  * Threads: the one thread of a rank that serves or works makes all calls to MPI, so that
- * MPI_THREAD_FUNNELED is enough. */
+ * MPI_THREAD_FUNNELED is enough. The threads of a client make them one at a time, as its owner
+ * does, which needs MPI_THREAD_SERIALIZED. */
 #ifndef PL_TRANSPORT_MPI_H
 #define PL_TRANSPORT_MPI_H
 
@@ -22,8 +23,11 @@
  * (0: it does not say). */
 bool pl_launcher_env(int *rank, int *size);
 
-/* Loads the module and initializes MPI if that has not been done. PL_EMISSING if there is no
- * module: it is not installed, or everything was built without MPI. */
+/* Loads the module. PL_EMISSING if there is none: it is not installed, or everything was built
+ * without MPI. */
+int pl_mpi_load(struct pl_why *why);
+
+/* Loads the module and initializes MPI, if that has not been done. */
 int pl_mpi_begin(int *rank, int *size, struct pl_why *why);
 
 /* Sends rank 0's text, or its failure, to all. The other ranks free() *text. They return rank 0's
@@ -48,6 +52,6 @@ int pl_mpi_agree(int rc, const struct pl_patience *patience, struct pl_why *why)
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
                    struct pl_why *why);
 
-const struct pl_transport *pl_mpi_transport(void); /* NULL before pl_mpi_begin() */
+const struct pl_transport *pl_mpi_transport(void); /* NULL before pl_mpi_load() */
 
 #endif

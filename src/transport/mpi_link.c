@@ -11,46 +11,10 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "transport/mpi.h"
-#include "transport/mpi_chunks.h"
-#include "transport/mpi_exchange.h"
-#include "transport/mpi_memory.h"
-#include "transport/server_group.h"
 
-#define LINK_GRACE_NS 5000000000u /* within which the server must send its last message */
-#define LINK_VECTORS (1u << 21)   /* numbers of vectors are not higher */
-
-struct pl_link {
-    struct pl_segment w, out;     /* [dim] the server's vector, and the result for it, if sent */
-    struct pl_port_memory memory; /* of the server; segment.at NULL: none */
-    struct pl_wire in;
-    struct pl_outbox outbox;
-    int n_servers;
-    struct pl_range range[PL_MAX_SERVERS];
-    MPI_Request request;                 /* persistent, for small messages */
-    MPI_Request receive[PL_MAX_SERVERS]; /* each server's range of the vector, or the terms */
-    MPI_Request send[PL_MAX_SERVERS];    /* each server's range of the result */
-
-    struct pl_chunks_in chunks; /* of the vector, if it comes in chunks */
-    uint64_t n_chunks;          /* that the server has sent, from its last message */
-    bool after_chunks;          /* these are void, and the vector is received after them */
-
-    struct pl_exchange exchange;
-    struct pl_wire_terms terms; /* of the order */
-    struct pl_input input[PL_TERMS];
-    float *foreign[PL_TERMS]; /* [dim] for vectors that others wrote */
-    float **own;              /* [n_own] vectors that stay here, by number; NULL: none */
-    uint32_t n_own;
-    bool asked, closed; /* the order's inputs were asked for; the server has said CLOSE */
-
-    struct pl_wire order; /* the latest; `fresh`: it was not pulled yet */
-    bool fresh, shutdown;
-    bool unwanted; /* the latest was cancelled; its vector may still be on its way */
-    uint64_t task; /* that was pulled and not answered; 0: none */
-    uint64_t pulled_ns;
-    atomic_bool flag;
-    struct pl_cancel cancel;
-    atomic_uint never; /* this thread sleeps here; nothing wakes it early */
-};
+#define LINK_GRACE_NS 5000000000u /* within which the server must send its last message, */
+#define LINK_CLIENTS_NS UINT64_C(600000000000) /* for which it may wait for other clients */
+#define LINK_VECTORS (1u << 21)                /* numbers of vectors are not higher */
 
 static void link_send(struct pl_link *l, const struct pl_wire *w) {
     pl_outbox_send(&l->outbox, w);
@@ -164,6 +128,30 @@ static void link_receive_order(struct pl_link *l) {
     if (o->flags & WIRE_WITH_VECTOR && !l->after_chunks) link_receive_vector(l);
 }
 
+/* Memory for the vectors that are sent, whose length is known now; false: there is none. */
+static bool link_vectors(struct pl_link *l) {
+    size_t bytes = link_dim(l) * sizeof(float);
+    return pl_segment_new(bytes, false, &l->w) == 0 && pl_segment_new(bytes, false, &l->out) == 0;
+}
+
+static void link_listen_for_chunks(struct pl_link *l) {
+    struct pl_cut_vector cut = pl_cut_vector(link_dim(l), l->n_servers);
+    pl_chunks_listen(&l->chunks, link_floats(&l->w), &cut);
+}
+
+/* The server's answer to a client. */
+static void link_answered(struct pl_link *l, const struct pl_wire *w) {
+    bool welcome = w->kind == WIRE_WELCOME && w->dim > 0 && w->dim <= INT_MAX;
+    if (l->answered || !l->answer || w->n_tail > sizeof *l->answer) return;
+    l->answered = w->kind;
+    l->range[0].n = w->dim;
+    if (welcome && link_vectors(l))
+        link_listen_for_chunks(l);
+    else if (w->kind == WIRE_WELCOME)
+        pl_mpi_break(pl_mpi_rank());
+    MPI_Irecv(l->answer, (int)w->n_tail, MPI_BYTE, 0, WIRE_TAIL, pl_mpi_comm(), &l->receive[0]);
+}
+
 static void link_map(struct pl_link *l, const struct pl_wire *offer) {
     bool mapped = !l->memory.segment.at && pl_mpi_memory_map(offer, link_dim(l), &l->memory);
     link_send(l, &(struct pl_wire){.kind = WIRE_MAPPED, .flags = mapped});
@@ -178,6 +166,8 @@ static void link_read(struct pl_link *l) {
         link_receive_order(l);
         break;
     case WIRE_MEMORY: link_map(l, &w); break;
+    case WIRE_WELCOME:
+    case WIRE_REFUSED: link_answered(l, &w); break;
     case WIRE_CANCEL:
         if (l->task && w.task == l->task) atomic_store(&l->flag, true);
         if (l->fresh && w.task == l->order.task) {
@@ -204,6 +194,7 @@ static bool link_read_all(const struct pl_link *l) {
 
 /* Reads all messages that have arrived. */
 static void link_look(struct pl_link *l) {
+    if (l->left) return;
     pl_exchange_answer(&l->exchange);
     for (int received = 1; received && !link_read_all(l) && !pl_mpi_broken();) {
         MPI_Test(&l->request, &received, MPI_STATUS_IGNORE);
@@ -234,7 +225,9 @@ static bool link_has_vector(struct pl_link *l) {
 }
 
 static bool link_has_sent(struct pl_link *l) {
-    return link_done(l, l->send);
+    int said = 1;
+    if (!pl_mpi_broken()) MPI_Test(&l->saying, &said, MPI_STATUS_IGNORE);
+    return link_done(l, l->send) && said;
 }
 
 /* The next order is sent when this one is let go, so all that it brings must have arrived. */
@@ -255,7 +248,30 @@ static void link_free(struct pl_link *l) {
     pl_segment_free(&l->w);
     pl_segment_free(&l->out);
     pl_segment_free(&l->memory.segment);
+    free(l->say);
+    free(l->answer);
     free(l);
+}
+
+static struct pl_link *link_new(const struct pl_range *range, int n_servers) {
+    struct pl_link *l = calloc(1, sizeof *l);
+    if (!l) return NULL;
+    l->memory.segment.fd = -1;
+    l->grace_ns = LINK_GRACE_NS;
+    l->saying = MPI_REQUEST_NULL;
+    l->n_servers = n_servers;
+    for (int i = 0; i < n_servers; i++) {
+        l->range[i] = range[i];
+        l->receive[i] = l->send[i] = MPI_REQUEST_NULL;
+    }
+    l->cancel = (struct pl_cancel){.flag = &l->flag, .look = link_glance, .ctx = l};
+    return l;
+}
+
+static void link_listen(struct pl_link *l) {
+    pl_outbox_new(&l->outbox, 0, WIRE_UP);
+    MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
+    MPI_Start(&l->request);
 }
 
 int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link **out, int *worker,
@@ -267,35 +283,52 @@ int pl_mpi_connect(const struct pl_range *range, int n_servers, struct pl_link *
     if (!valid || pl_mpi_broken())
         return pl_fail(why, PL_EUSAGE, "rank %d cannot work on a vector of %zu parameters",
                        pl_mpi_rank(), dim);
-    struct pl_link *l = calloc(1, sizeof *l);
-    if (!l || pl_segment_new(dim * sizeof(float), false, &l->w) ||
-        pl_segment_new(dim * sizeof(float), false, &l->out)) {
+    struct pl_link *l = link_new(range, n_servers);
+    if (!l || !link_vectors(l)) {
         if (l) link_free(l);
         return pl_fail(why, PL_ENOMEM, "out of memory for two vectors of %zu parameters", dim);
     }
-    l->memory.segment.fd = -1;
-    l->n_servers = n_servers;
-    for (int i = 0; i < n_servers; i++) {
-        l->range[i] = range[i];
-        l->receive[i] = l->send[i] = MPI_REQUEST_NULL;
-    }
-    l->cancel = (struct pl_cancel){.flag = &l->flag, .look = link_glance, .ctx = l};
-    pl_outbox_new(&l->outbox, 0, WIRE_UP);
-    struct pl_cut_vector cut = pl_cut_vector(dim, n_servers);
-    pl_chunks_listen(&l->chunks, link_floats(&l->w), &cut);
-    MPI_Recv_init(&l->in, sizeof l->in, MPI_BYTE, 0, WIRE_DOWN, pl_mpi_comm(), &l->request);
-    MPI_Start(&l->request);
+    link_listen(l);
+    link_listen_for_chunks(l);
     link_send(l, &(struct pl_wire){.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = dim});
     *out = l;
     *worker = pl_mpi_rank() - n_servers;
     return PL_OK;
 }
 
-/* Reads until the server's last message, so that nothing is left for the next run. */
-void pl_mpi_detach(struct pl_link *l) {
-    if (!l) return;
+int pl_mpi_hello(const struct pl_newcomer *client, struct pl_link **out, struct pl_why *why) {
+    const struct pl_range none = {0};
+    struct pl_link *l = link_new(&none, 1);
+    if (!l || !(l->say = calloc(1, sizeof *l->say)) ||
+        !(l->answer = calloc(1, sizeof *l->answer))) {
+        if (l) link_free(l);
+        return pl_fail(why, PL_ENOMEM, "out of memory");
+    }
+    l->grace_ns = LINK_CLIENTS_NS;
+    link_listen(l);
+    struct pl_wire hello = {.kind = WIRE_HELLO, .flags = WIRE_PROTOCOL, .dim = client->dim};
+    pl_mpi_say(l, &hello, client, sizeof *client);
+    *out = l;
+    return PL_OK;
+}
+
+bool pl_mpi_answered(struct pl_link *l) {
+    link_look(l);
+    return l->shutdown || (l->answered && link_done(l, l->receive));
+}
+
+void pl_mpi_say(struct pl_link *l, struct pl_wire *w, const void *tail, size_t n) {
+    if (!pl_wire_finish(&l->saying, 1, 0)) return;
+    memcpy(l->say, tail, n);
+    w->n_tail = n;
+    link_send(l, w);
+    MPI_Isend(l->say, (int)n, MPI_BYTE, 0, WIRE_TAIL, pl_mpi_comm(), &l->saying);
+}
+
+/* Nothing is left for the next run. */
+void pl_mpi_leave(struct pl_link *l) {
     uint64_t began = pl_now_ns(), now = began;
-    for (bool bye = false;; now = pl_now_ns()) {
+    for (bool bye = false; !l->left; now = pl_now_ns()) {
         link_look(l);
         l->fresh = false;
         if (!bye && pl_exchange_received(&l->exchange)) {
@@ -306,13 +339,18 @@ void pl_mpi_detach(struct pl_link *l) {
         if (l->shutdown && l->chunks.n_total < l->n_chunks) received = false;
         bool settled = bye && received && sent && pl_outbox_sent(&l->outbox) &&
                        pl_exchange_settled(&l->exchange);
-        if (settled && link_read_all(l)) break;
+        l->left = settled && link_read_all(l);
         if (l->exchange.open && !l->shutdown) began = now; /* others still work, and may ask */
-        if (now - began > LINK_GRACE_NS) pl_mpi_break(0);
-        if (pl_mpi_broken()) return; /* its memory may still be sent from or received into */
-        pl_wire_pause(&l->never, 0, now - began, LINK_GRACE_NS, !settled);
+        if (now - began > l->grace_ns && !l->left) pl_mpi_break(0);
+        if (pl_mpi_broken() || l->left) return;
+        pl_wire_pause(&l->never, 0, now - began, l->grace_ns, !settled);
     }
-    if (pl_mpi_broken()) return;
+}
+
+void pl_mpi_detach(struct pl_link *l) {
+    if (!l) return;
+    pl_mpi_leave(l);
+    if (pl_mpi_broken()) return; /* its memory may still be sent from or received into */
     MPI_Request_free(&l->request);
     pl_outbox_free(&l->outbox);
     pl_chunks_close(&l->chunks);
@@ -354,7 +392,7 @@ static struct pl_order link_order(struct pl_link *l) {
     return o;
 }
 
-int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
+int pl_mpi_pull_until(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
     uint64_t began = pl_now_ns(), now = began;
     if (l->task) {
         pl_chunks_again(&l->chunks);
@@ -368,8 +406,9 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
         if (l->shutdown) return PL_ECANCELLED;
         link_let_go(l, received);
         if (l->fresh && received && sent && link_has_inputs(l)) break;
+        if (now - began >= wait_ns) return PL_ETIMEDOUT;
         bool moving = !received || !sent || l->fresh || pl_chunks_move(&l->chunks);
-        pl_wire_pause(&l->never, 0, now - began, PL_FOREVER, moving);
+        pl_wire_pause(&l->never, 0, now - began, wait_ns - (now - began), moving);
     }
     l->fresh = false;
     l->task = l->order.task;
@@ -377,6 +416,10 @@ int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
     if (l->order.flags & WIRE_SHARED) pl_mpi_memory_sync(&l->memory);
     *out = link_order(l);
     return PL_OK;
+}
+
+int pl_mpi_pull(struct pl_link *l, struct pl_order *out) {
+    return pl_mpi_pull_until(l, PL_FOREVER, out);
 }
 
 const struct pl_cancel *pl_mpi_cancelled(const struct pl_link *l) {
@@ -417,14 +460,20 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     bool vector = r->defect == PL_NO_DEFECT && !shared && !(l->order.flags & WIRE_STAYS);
     if (shared) pl_mpi_memory_sync(&l->memory);
     pl_chunks_again(&l->chunks);
-    uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0);
-    link_send(l, &(struct pl_wire){.kind = WIRE_RESULT,
-                                   .flags = flags,
-                                   .task = r->task,
-                                   .loss = r->loss,
-                                   .samples = r->samples,
-                                   .defect = r->defect,
-                                   .took_ns = pl_now_ns() - l->pulled_ns});
+    uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0) |
+                     (r->sets_lr ? WIRE_SETS_LR : 0);
+    struct pl_wire w = {.kind = WIRE_RESULT,
+                        .flags = flags,
+                        .task = r->task,
+                        .loss = r->loss,
+                        .lr = r->lr,
+                        .samples = r->samples,
+                        .defect = r->defect,
+                        .took_ns = pl_now_ns() - l->pulled_ns};
+    if (r->n_absent > 0 && l->say)
+        pl_mpi_say(l, &w, r->absent, r->n_absent * sizeof *r->absent);
+    else
+        link_send(l, &w);
     if (vector) link_send_result(l);
     l->task = 0;
     atomic_store(&l->flag, false);

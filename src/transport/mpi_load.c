@@ -10,7 +10,7 @@
 /* Of the process, as MPI is. NULL until pl_mpi_begin() has loaded it. */
 static const struct pl_mpi_module *load_module;
 
-static int load(struct pl_why *why) {
+int pl_mpi_load(struct pl_why *why) {
     const struct pl_mpi_layout ours = PL_MPI_LAYOUT;
     char error[PL_WHY_MAX / 2];
     if (load_module) return PL_OK;
@@ -33,7 +33,7 @@ static int load(struct pl_why *why) {
 int pl_mpi_begin(int *rank, int *size, struct pl_why *why) {
     *rank = 0;
     *size = 1;
-    int rc = load(why);
+    int rc = pl_mpi_load(why);
     return rc ? rc : load_module->begin(rank, size, why);
 }
 

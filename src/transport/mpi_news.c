@@ -1,7 +1,10 @@
 /* Messages from workers to a port over MPI, and the news they become.
  *
  * Threads: the one that owns the port executes everything. */
+#include <stdio.h>
+
 #include "sys/clock.h"
+#include "transport/greeting.h"
 #include "transport/mpi_port.h"
 
 void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
@@ -22,6 +25,48 @@ static void news_freed(struct pl_port *p, int worker) {
     pl_mpi_port_send_order(p, worker);
 }
 
+/* Whether this client may join. */
+static bool news_admits(struct pl_port *p, int worker, struct pl_newcomer *c, struct pl_why *why) {
+    enum pl_admission admission = PL_MAY_SPEAK;
+    c->fingerprint[sizeof c->fingerprint - 1] = c->token[sizeof c->token - 1] = '\0';
+    if (!p->conf.about) {
+        pl_fail(
+            why, PL_ERUN,
+            "its workers are other ranks of paceline train; start rank 0 with --model external");
+        return false;
+    }
+    if (c->dim > 0 && c->dim != p->dim) {
+        pl_fail(why, PL_ERUN, "its model has %zu parameters and that of this program %zu", p->dim,
+                c->dim);
+        return false;
+    }
+    if (p->conf.admit) admission = p->conf.admit(p->conf.admit_ctx, c, why);
+    p->worker[worker].speaks = admission == PL_MAY_SPEAK;
+    return admission != PL_REFUSED;
+}
+
+/* Answers a client; false: it cannot join. */
+static bool news_answer(struct pl_port *p, int worker) {
+    struct pl_tails *t = &p->tails[worker];
+    struct pl_newcomer client = t->up.newcomer;
+    struct pl_why why = {.text = ""};
+    if (!news_admits(p, worker, &client, &why)) {
+        snprintf(t->down.text, sizeof t->down.text, "%s", why.text);
+        pl_mpi_port_send_tail(
+            p, worker, &(struct pl_wire){.kind = WIRE_REFUSED, .n_tail = sizeof t->down.text});
+        return false;
+    }
+    t->down.welcome = (struct pl_welcome){.worker = worker,
+                                          .n_workers = p->n_workers,
+                                          .dim = p->dim,
+                                          .speaks = p->worker[worker].speaks};
+    snprintf(t->down.welcome.about, sizeof t->down.welcome.about, "%s", p->conf.about);
+    pl_mpi_port_send_tail(
+        p, worker,
+        &(struct pl_wire){.kind = WIRE_WELCOME, .dim = p->dim, .n_tail = sizeof t->down.welcome});
+    return true;
+}
+
 static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     struct pl_mpi_worker *w = &p->worker[worker];
     bool waiting = w->waiting;
@@ -31,7 +76,9 @@ static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     *w = (struct pl_mpi_worker){
         .presence = PL_MPI_JOINED, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
     const struct pl_range *last = &p->range[p->n_servers - 1];
-    if (m->dim != last->from + last->n || m->flags != WIRE_PROTOCOL) {
+    bool client = m->n_tail == sizeof(struct pl_newcomer);
+    if (m->flags != WIRE_PROTOCOL || (client && !news_answer(p, worker)) ||
+        (!client && (p->conf.about || m->dim != last->from + last->n))) {
         pl_mpi_port_shut_worker(p, worker);
         return;
     }
@@ -62,6 +109,8 @@ static struct pl_result news_judge(const struct pl_mpi_worker *w, const struct p
                           .defect = (enum pl_defect)m->defect,
                           .samples = m->samples,
                           .loss = m->loss,
+                          .sets_lr = w->speaks && m->flags & WIRE_SETS_LR,
+                          .lr = m->lr,
                           .pulled_ns = w->sent_ns + way,
                           .pushed_ns = w->sent_ns + way + took};
     if (m->defect > PL_NOT_COMPUTED || m->samples > INT32_MAX || m->task != w->sent.task)
@@ -74,6 +123,11 @@ static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) 
     struct pl_mpi_worker *w = &p->worker[worker];
     if (w->work == PL_MPI_IDLE) return false;
     w->result = news_judge(w, m);
+    if (m->n_tail > 0 && m->n_tail <= sizeof p->tails->up.absent) {
+        w->result.absent = p->tails[worker].up.absent;
+        w->result.n_absent = (uint32_t)(m->n_tail / sizeof *w->result.absent);
+        w->held = true;
+    }
     if (m->flags & WIRE_WITH_VECTOR) {
         pl_group_log_own(p, ENTRY_COMES, worker, 0);
         pl_mpi_port_receive_vector(p, worker, &w->sent);
@@ -110,7 +164,29 @@ static void news_bye(struct pl_port *p, int worker) {
     if (here) pl_port_enqueue(&p->queue, PL_NEWS_GONE, worker, NULL);
 }
 
-static void news_read(struct pl_port *p, int worker) {
+static void news_word(struct pl_port *p, int worker, uint64_t n) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    char *word = p->tails[worker].up.word;
+    if (!w->speaks || n >= PL_WORD_MAX || !pl_greeting_printable(word, n)) return;
+    word[n] = '\0';
+    pl_port_enqueue(&p->queue, PL_NEWS_WORD, worker, NULL);
+    w->held = true;
+}
+
+/* Reads the next message, unless the tail of this one is not to be overwritten. */
+static void news_next(struct pl_port *p, int worker) {
+    if (!p->worker[worker].held) MPI_Start(&p->request[worker]);
+}
+
+void pl_mpi_port_release(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
+    if (!w->held || p->request[p->n_workers + worker] != MPI_REQUEST_NULL) return;
+    w->held = false;
+    news_next(p, worker);
+}
+
+/* A message, with its tail. */
+static void news_take(struct pl_port *p, int worker) {
     const struct pl_wire m = p->in[worker];
     switch (m.kind) {
     case WIRE_HELLO: news_hello(p, worker, &m); break;
@@ -125,18 +201,36 @@ static void news_read(struct pl_port *p, int worker) {
         break;
     case WIRE_MAPPED: news_mapped(p, worker, m.flags == 1); break;
     case WIRE_BYE: news_bye(p, worker); break;
+    case WIRE_WORD: news_word(p, worker, m.n_tail); break;
     default: break;
     }
-    MPI_Start(&p->request[worker]);
+    news_next(p, worker);
+}
+
+static void news_read(struct pl_port *p, int worker) {
+    const struct pl_wire *m = &p->in[worker];
+    p->worker[worker].tail_comes = m->n_tail > 0;
+    if (m->n_tail > sizeof p->tails->up)
+        pl_mpi_break(pl_mpi_port_rank(p, worker));
+    else if (m->n_tail > 0)
+        pl_mpi_port_receive_tail(p, worker, m);
+    else
+        news_take(p, worker);
 }
 
 /* A vector is complete, after the small message about it. The way it took does not count as the
  * worker's time. */
 static void news_received(struct pl_port *p, int worker) {
+    struct pl_mpi_worker *w = &p->worker[worker];
     p->n_moving--;
+    if (w->tail_comes) {
+        w->tail_comes = false;
+        news_take(p, worker);
+        return;
+    }
     pl_port_enqueue(&p->queue, PL_NEWS_RESULT, worker, &p->worker[worker].result);
     news_freed(p, worker);
-    MPI_Start(&p->request[worker]);
+    news_next(p, worker);
 }
 
 bool pl_mpi_port_poll(struct pl_port *p) {
@@ -172,12 +266,17 @@ static void news_lost(struct pl_port *p) {
 void pl_mpi_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) {
     uint64_t began = pl_now_ns(), quiet = began, now = began;
     *out = (struct pl_news){.kind = PL_NEWS_NONE, .worker = -1};
+    if (p->shown >= 0) pl_mpi_port_release(p, p->shown);
+    p->shown = -1;
     for (;; now = pl_now_ns()) {
         unsigned seen = atomic_load(&p->wake_server);
         if (atomic_exchange(&p->woken, false)) return;
         if (pl_mpi_port_poll(p)) quiet = now;
         if (pl_mpi_broken()) news_lost(p);
-        if (pl_port_dequeue(&p->queue, out) || now - began >= wait_ns) return;
+        if (pl_port_dequeue(&p->queue, out)) break;
+        if (now - began >= wait_ns) return;
         pl_wire_pause(&p->wake_server, seen, now - quiet, wait_ns - (now - began), p->n_moving > 0);
     }
+    if (out->kind == PL_NEWS_WORD) out->word = p->tails[out->worker].up.word;
+    if (out->word || out->result.n_absent > 0) p->shown = out->worker;
 }

@@ -12,6 +12,8 @@
 #include "transport/mpi_port.h"
 
 #define FETCH_GRACE_NS 60000000000u /* within which a worker that is asked must answer */
+/* Clients leave when their programs look at the run next: what these do meanwhile is theirs. */
+#define SHUTDOWN_CLIENTS_NS UINT64_C(600000000000)
 
 int pl_mpi_port_rank(const struct pl_port *p, int worker) {
     return p->n_servers + worker;
@@ -26,6 +28,7 @@ static bool port_follows(void) {
 static void port_free(struct pl_port *p) {
     free(p->worker);
     free(p->in);
+    free(p->tails);
     free(p->outbox);
     free(p->request);
     free(p->which);
@@ -45,15 +48,18 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     size_t n = (size_t)p->n_workers;
     p->worker = calloc(n, sizeof *p->worker);
     p->in = calloc(n, sizeof *p->in);
+    p->tails = calloc(n, sizeof *p->tails);
     p->outbox = calloc(n, sizeof *p->outbox);
     p->request = calloc(3 * n, sizeof(*p->request));
     p->which = calloc(3 * n, sizeof *p->which);
     p->chunks = calloc(n, sizeof *p->chunks);
     p->terms = calloc(n, sizeof *p->terms);
     p->exchanges = calloc(n, sizeof *p->exchanges);
-    /* of each worker: joined, two bases and results (one of an order that was replaced), gone */
-    if (!pl_port_queue_new(&p->queue, 6 * p->n_workers) || !p->worker || !p->in || !p->outbox ||
-        !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges || pl_group_open(p))
+    /* of each worker: joined, two bases and results (one of an order that was replaced), a word,
+     * gone */
+    if (!pl_port_queue_new(&p->queue, 7 * p->n_workers) || !p->worker || !p->in || !p->tails ||
+        !p->outbox || !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges ||
+        pl_group_open(p))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     return PL_OK;
 }
@@ -93,6 +99,8 @@ static int port_open(const struct pl_port_conf *conf, struct pl_port **out, stru
     if (!p) return pl_fail(why, PL_ENOMEM, "out of memory");
     p->n_workers = conf->n_workers;
     p->dim = conf->dim;
+    p->conf = *conf;
+    p->shown = -1;
     p->over = conf->over;
     p->over_ctx = conf->over_ctx;
     p->n_servers = conf->range ? conf->n_servers : 1;
@@ -147,6 +155,18 @@ void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_o
         pl_wire_receive_strips(o->strip, o->n_strips, rank, request);
     else
         pl_wire_receive(o->out, p->dim, rank, request);
+}
+
+void pl_mpi_port_send_tail(struct pl_port *p, int worker, const struct pl_wire *w) {
+    pl_mpi_port_send(p, worker, w);
+    MPI_Isend(&p->tails[worker].down, (int)w->n_tail, MPI_BYTE, pl_mpi_port_rank(p, worker),
+              WIRE_TAIL, pl_mpi_comm(), port_sending(p, worker));
+}
+
+void pl_mpi_port_receive_tail(struct pl_port *p, int worker, const struct pl_wire *w) {
+    p->n_moving++;
+    MPI_Irecv(&p->tails[worker].up, (int)w->n_tail, MPI_BYTE, pl_mpi_port_rank(p, worker),
+              WIRE_TAIL, pl_mpi_comm(), &p->request[p->n_workers + worker]);
 }
 
 static void port_send_chunks(struct pl_port *p, int worker, const float *v, size_t n) {
@@ -358,11 +378,13 @@ static void port_close_exchange(struct pl_port *p) {
 
 static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     uint64_t began = pl_now_ns(), now = began;
+    if (p->conf.about) wait_ns = SHUTDOWN_CLIENTS_NS;
     for (;; now = pl_now_ns()) {
         for (int w = 0; w < p->n_workers; w++)
             if (pl_mpi_is_here(&p->worker[w])) pl_mpi_port_shut_worker(p, w);
         pl_mpi_port_poll(p);
         p->queue.n = 0;
+        for (int w = 0; w < p->n_workers; w++) pl_mpi_port_release(p, w);
         port_close_exchange(p);
         if (pl_mpi_broken() || port_unsettled(p) < 0 || now - began >= wait_ns) return;
         pl_wire_pause(&p->wake_server, atomic_load(&p->wake_server), now - began, wait_ns,
@@ -391,6 +413,30 @@ static const struct pl_stream_ops port_stream = {
     .forward = port_forward, .written = port_written, .progress = port_progress};
 static const struct pl_stay_ops port_stay = {.fetch = port_fetch};
 
+/* --- clients: all workers are, or none is; each has the number of its rank ---------------- */
+
+static void port_offer(struct pl_port *p, int worker) {
+    (void)p, (void)worker;
+}
+
+static bool port_is_client(const struct pl_port *p, int worker) {
+    return p->conf.about && worker < p->n_workers;
+}
+
+static bool port_show(struct pl_port *p, int evaluator, const float *version,
+                      const uint64_t note[PL_NOTE_WORDS]) {
+    (void)p, (void)evaluator, (void)version, (void)note;
+    return false; /* there are none */
+}
+
+static bool port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
+    (void)p, (void)worker, (void)again, (void)sentence;
+    return false; /* a rank cannot be replaced */
+}
+
+static const struct pl_client_ops port_clients = {
+    .offer = port_offer, .is_client = port_is_client, .show = port_show, .hang_up = port_hang_up};
+
 const struct pl_transport pl_mpi = {.name = "mpi",
                                     .brief = "workers are ranks of a job started by mpirun or srun",
                                     .port = {.open = port_open,
@@ -410,4 +456,6 @@ const struct pl_transport pl_mpi = {.name = "mpi",
                                              .detach = pl_mpi_detach},
                                     .stream = &port_stream,
                                     .stay = &port_stay,
+                                    .clients = &port_clients,
+                                    .join = &pl_mpi_join,
                                     .group = &pl_mpi_group};

@@ -42,6 +42,13 @@ struct pl_mpi_worker {
     uint64_t stamp; /* of the vector that it has; 0: none that is known */
     enum pl_phase phase;
     struct pl_result result; /* whose vector is being received */
+    bool speaks;             /* a client that the server listens to */
+    bool tail_comes;         /* of the message that was read last */
+    bool held;               /* news has its tail: nothing is read until that was taken */
+};
+
+struct pl_tails {
+    union pl_wire_tail up, down;
 };
 
 struct pl_port {
@@ -50,6 +57,7 @@ struct pl_port {
     struct pl_port_memory memory;
     struct pl_mpi_worker *worker;
     struct pl_wire *in;       /* [n_workers] */
+    struct pl_tails *tails;   /* [n_workers] */
     struct pl_outbox *outbox; /* [n_workers] */
     /* [3][n_workers]: persistent, for small messages; vectors being received; vectors or terms
      * being sent */
@@ -60,6 +68,8 @@ struct pl_port {
     struct pl_chunks_out *chunks; /* [n_workers] which these are */
 
     struct pl_port_queue queue;
+    int shown;                /* the worker whose tail the last news has; -1: none */
+    struct pl_port_conf conf; /* about NULL: workers are not clients */
     atomic_bool woken;
     atomic_uint wake_server; /* the server sleeps here */
 
@@ -91,11 +101,15 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker);
 void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_order *o,
                              const float *v);
 void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_order *o);
+/* Tails: p->tails[worker].down, and .up. */
+void pl_mpi_port_send_tail(struct pl_port *p, int worker, const struct pl_wire *w);
+void pl_mpi_port_receive_tail(struct pl_port *p, int worker, const struct pl_wire *w);
 
 /* mpi_news.c */
 bool pl_mpi_port_poll(struct pl_port *p); /* reads all messages; false: there were none */
 void pl_mpi_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out);
 void pl_mpi_port_shut_worker(struct pl_port *p, int worker);
+void pl_mpi_port_release(struct pl_port *p, int worker); /* its tail was taken */
 
 /* mpi_group.c. Entries of the log that are the port's own: */
 enum { ENTRY_SENT = 1, ENTRY_COMES, ENTRY_FREED, ENTRY_RESET };

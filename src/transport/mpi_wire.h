@@ -21,6 +21,14 @@
  *   MEMORY where it is                     ──▶
  *                                          ◀──  MAPPED   whether it is there
  *
+ * A client, which is another program, says in its hello who it is, and is answered first. Some of
+ * its messages have a tail, which is a message of its own: bytes as they lie in memory.
+ *
+ *                                          ◀──  HELLO    [+ struct pl_newcomer]
+ *   WELCOME dim [+ struct pl_welcome]      ──▶           or REFUSED [+ a sentence] and SHUTDOWN
+ *                                          ◀──  RESULT   [+ the tensors it lacks] [+ vector]
+ *                                          ◀──  WORD     [+ its text]
+ *
  * An order has no vector if the worker has it already, or if terms follow instead: a list of the
  * vectors that the worker asks their writers for (mpi_exchange.h). A result has none if it cannot
  * be used, or stays with the worker.
@@ -38,7 +46,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "transport/transport.h"
+#include "transport/client_link.h"
 
 enum { /* tags */
        WIRE_DOWN = 1,
@@ -53,7 +61,8 @@ enum { /* tags */
        WIRE_TERMS, /* of vectors that stay with their writers: see mpi_exchange.h */
        WIRE_ASK,
        WIRE_STAYED,
-       WIRE_CHUNK /* of a vector of the server's: see mpi_chunks.h */
+       WIRE_CHUNK, /* of a vector of the server's: see mpi_chunks.h */
+       WIRE_TAIL   /* of a small message */
 };
 
 enum wire_kind {
@@ -69,27 +78,32 @@ enum wire_kind {
                    more */
     WIRE_BASE,
     WIRE_MEMORY, /* see mpi_memory.h */
-    WIRE_MAPPED  /* flags: 1 if the worker has the memory */
+    WIRE_MAPPED, /* flags: 1 if the worker has the memory */
+    WIRE_WELCOME,
+    WIRE_REFUSED,
+    WIRE_WORD
 };
 
-#define WIRE_PROTOCOL 8
+#define WIRE_PROTOCOL 9
 
 /* flags of orders and results */
 #define WIRE_WITH_VECTOR 1 /* a vector follows */
 #define WIRE_WITH_TERMS 2  /* a struct pl_wire_terms follows */
 #define WIRE_STAYS 4       /* base and result stay with the worker */
 #define WIRE_WITH_CHUNKS                                                                           \
-    16                /* the vector comes in chunks, and perhaps came before. Together with        \
-                         WIRE_WITH_VECTOR: the chunks are void, and the vector follows */
-#define WIRE_SHARED 8 /* input and result are in memory that both ends have */
+    16                  /* the vector comes in chunks, and perhaps came before. Together with      \
+                           WIRE_WITH_VECTOR: the chunks are void, and the vector follows */
+#define WIRE_SHARED 8   /* input and result are in memory that both ends have */
+#define WIRE_SETS_LR 32 /* the result sets the learning rate */
 
 struct pl_wire {
     uint32_t kind, flags;
     uint64_t task;
-    uint64_t dim;     /* of a hello: length of a vector */
+    uint64_t dim;     /* of a hello or welcome: length of a vector */
+    uint64_t n_tail;  /* bytes that follow */
     uint64_t took_ns; /* of a result, as are the next three; by the worker's clock, because
                          clocks need not agree */
-    double loss;
+    double loss, lr;
     uint32_t samples, defect;
     uint64_t note[PL_NOTE_WORDS]; /* of an order, as is the rest */
     uint32_t in, out;             /* numbers of vectors in shared memory; `out` also of one that */
@@ -99,6 +113,15 @@ struct pl_wire {
         uint64_t in, out; /* offsets in shared memory; 0: they are sent */
         uint64_t n;
     } strip[PL_STRIPS];
+};
+
+/* The longest tail, of any kind. */
+union pl_wire_tail {
+    struct pl_newcomer newcomer;
+    struct pl_welcome welcome;
+    char text[PL_WHY_MAX];
+    char word[PL_WORD_MAX];
+    uint64_t absent[PL_ABSENT_WORDS];
 };
 
 void pl_wire_send(const float *v, size_t n, int rank, MPI_Request *out);
@@ -113,7 +136,7 @@ void pl_wire_receive_strips(const struct pl_strip *strip, int n, int rank, MPI_R
 bool pl_wire_finish(MPI_Request *request, int n, int rank);
 
 /* Small messages on their way. There are never more to one rank: an order, its cancel and the
- * shutdown, or a hello, a base, two phases, a result and a bye. */
+ * shutdown, or a hello, a base, two phases, a result and a bye; words are taken as they come. */
 #define WIRE_ROOM 8
 struct pl_outbox {
     struct pl_wire wire[WIRE_ROOM];

@@ -5,6 +5,7 @@
  * exits. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sys/clock.h"
 #include "sys/futex.h"
@@ -23,6 +24,7 @@ static struct {
     bool begun;
     bool ours; /* we finalize it: the embedding program had not initialized it */
     bool broken;
+    pid_t pid;
     int rank, size;
     bool *near; /* [size] ranks on this host; NULL: not known */
     MPI_Comm comm;
@@ -83,7 +85,7 @@ static void world_error(MPI_Comm *comm, int *code, ...) {
 static void world_end(void) {
     free(world.near);
     world.near = NULL;
-    if (!world.ours) return;
+    if (!world.ours || world.pid != getpid()) return; /* a forked child is no rank */
     if (!world.broken) {
         MPI_Finalize();
         return;
@@ -119,9 +121,10 @@ static int world_start(struct pl_why *why) {
     MPI_Initialized(&begun);
     if (ended) return pl_fail(why, PL_ERUN, "MPI was already finalized in this process");
     if (!begun) {
-        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level))
             return pl_fail(why, PL_ERUN, "MPI cannot be initialized");
         world.ours = true;
+        world.pid = getpid();
         atexit(world_end);
     } else {
         MPI_Query_thread(&level);
