@@ -25,11 +25,14 @@ class Store(NamedTuple):
     prefix: str  # of keys in it
 
 
+_MPI = "mpi:"
+
+
 @dataclass(frozen=True)
 class Role:
     """Rank 0 starts the server, which listens at `socket`; all ranks are workers. If the socket is
     the address of a server (https://HOST:PORT), nobody starts one, and the rank is -1 until the
-    server has given this process a number."""
+    server has given this process a number. If it is "mpi:", the server is rank 0 of the MPI job."""
 
     rank: int
     world_size: int
@@ -46,7 +49,12 @@ class Role:
     @property
     def elsewhere(self) -> bool:
         """Whether the server was started by somebody else, perhaps on another machine."""
-        return self.socket.startswith(("http://", "https://"))
+        return self.socket.startswith(("http://", "https://", _MPI))
+
+    @property
+    def over_mpi(self) -> bool:
+        """Whether the server is rank 0 of the MPI job that this process is a rank of."""
+        return self.socket == _MPI
 
     @property
     def serves(self) -> bool:
@@ -149,6 +157,20 @@ def _across(launcher: str, role: Role, where: str, job: str, env: Mapping[str, s
     return replace(role, socket=f"https://{master}:{port}") if _elsewhere(master) else role
 
 
+def _server_beside(rank: int, env: Mapping[str, str]) -> bool:
+    """Whether rank 0 of this job is another program, the server: Open MPI tells how many processes
+    of each program it has started."""
+    first, *others = env.get("OMPI_APP_CTX_NUM_PROCS", "").split() or [""]
+    if first != "1" or not others:
+        return False
+    if rank == 0:
+        raise UsageError(
+            "rank 0 of an MPI job of several programs is the server (mpirun -n 1 paceline train "
+            "--model external … : -n N python3 …); start processes of one program with one -n"
+        )
+    return True
+
+
 def base_folder() -> str:
     """A folder for sockets that only this user can write to."""
     path = os.path.join(tempfile.gettempdir(), f"paceline-{os.getuid()}")
@@ -165,6 +187,8 @@ def base_folder() -> str:
 
 
 def _from_variable(text: str) -> Role:
+    if text == "mpi":
+        return Role(-1, 1, _MPI)
     if text.startswith(("http://", "https://")):
         return Role(-1, 1, text)
     if text.startswith("init=") and len(text) > 5:
@@ -174,8 +198,8 @@ def _from_variable(text: str) -> Role:
     if not parts.get("socket") or not rank.isdigit() or not workers.isdigit() or int(workers) < 1:
         raise UsageError(
             f"PACELINE is '{text[:100]}', but must be the address of a server (https://HOST:PORT), "
-            "or rank=N,workers=N,socket=PATH, as 'paceline launch' sets it, or init=FILE; unset it "
-            "if this process is alone"
+            "mpi if that is rank 0 of this MPI job, or rank=N,workers=N,socket=PATH, as 'paceline "
+            "launch' sets it, or init=FILE; unset it if this process is alone"
         )
     return Role(
         int(rank),
@@ -196,6 +220,8 @@ def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
         rank, size = _number(env, rank_name), _number(env, size_name)
         if rank is None or size is None or size < 1:
             continue
+        if launcher == "mpirun" and _server_beside(rank, env):
+            return Role(-1, 1, _MPI)
         where = _several(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
         job = "".join(ch if ch.isalnum() else "-" for ch in key)[-60:]

@@ -15,10 +15,10 @@ from ..errors import UsageError
 __all__ = ["begin"]
 
 
-def _command(path: str, options: Dict[str, Any]) -> str:
+def _options(path: str, options: Dict[str, Any]) -> str:
     """The options that this script gives its server, as those of a command line."""
     options = {"checkpoint": "saved", **options}
-    words = ["paceline", "serve", "--model", "external", "--init", path]
+    words = ["--model", "external", "--init", path]
     for name, value in options.items():
         if value is None or value is False or name in ("workers", "listen"):
             continue
@@ -28,16 +28,19 @@ def _command(path: str, options: Dict[str, Any]) -> str:
             )
         words += ["--" + name.replace("_", "-")]
         words += [] if value is True else [str(value)]
-    return shlex.join(words) + " --workers N --min-workers 1 --listen HOST:PORT --keys DIR"
+    return shlex.join(words)
 
 
 def begin(path: str, options: Dict[str, Any], tensors: _client.Tensors, layout: str) -> NoReturn:
     """Ends the process."""
     if os.path.lexists(path):
         raise UsageError(f"'{path}' exists; remove it, or write the weights elsewhere")
-    command = _command(path, options)
+    served = _options(path, options)
     tensors.save(path, layout)
-    print(f"The initial weights are in {path}. This serves them:\n\n  {command}\n")
+    print(f"The initial weights are in {path}. This serves them:\n")
+    print(f"  paceline serve {served} --workers N --min-workers 1 --listen HOST:PORT --keys DIR\n")
     print("Then, anywhere, any number of times:\n")
-    print("  PACELINE_KEYS=DIR PACELINE=https://HOST:PORT python3 ...")
+    print("  PACELINE_KEYS=DIR PACELINE=https://HOST:PORT python3 ...\n")
+    print("Or, as one job of MPI:\n")
+    print(f"  mpirun -n 1 paceline train {served} : -n N python3 ...")
     raise SystemExit(0)

@@ -90,6 +90,11 @@ class Optimizer(torch.optim.Optimizer):
         self.role = role or _roles.find(workers=int(options.get("workers") or 1))
         together = None
         if group is not None:
+            if self.role.over_mpi:
+                raise UsageError(
+                    "group= makes several ranks one worker, but every rank of this MPI job is one; "
+                    "leave it out, or start the processes with mpirun -n N python3 … alone"
+                )
             together = Group(group, next(model.parameters()).device)
             if role is None and self.role.rank >= 0:
                 self.role = together.role(self.role)
