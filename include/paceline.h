@@ -253,7 +253,7 @@ PL_API int pl_keys(const char *folder, const char *hosts, const char *worker, in
 
 /* Evaluates a checkpoint: a file, or the latest in a folder. Options that are not set have the
  * values of the checkpoint. The run has "updates", "loss", "test_loss", "test_accuracy" and
- * "test_rmse". */
+ * "test_rmse"; pl_run_diverged tells that its loss has risen since the start of its run. */
 PL_API int pl_eval(pl_setup *setup, const char *path, pl_run **out);
 
 /* Predicts the rows of "data" by a checkpoint. `line` gets lines of CSV and returns 0 to go on. */
@@ -270,10 +270,10 @@ PL_API const char *pl_run_json(pl_run *run);
  * exceeds the arrivals if some were computed ahead in vain). NAN if it is unknown. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
-/* "method" or a column of it ("policy", "tuner", …) with resolved options; "replay"; "diverged";
- * "trouble": why a real run ended early, or what could not be saved; "id": the id of the run;
- * "run": the JSON object of run.json (docs/runs.md), which says what the run was and why it ended.
- * NULL if there is no such text. */
+/* "method" or a column of it ("policy", "tuner", …) with resolved options; "policy_final": what the
+ * tuner has switched to, with its K; "replay"; "diverged"; "trouble": why a real run ended early,
+ * or what could not be saved; "id": the id of the run; "run": the JSON object of run.json
+ * (docs/runs.md), which says what the run was and why it ended. NULL if there is no such text. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */

@@ -8,20 +8,31 @@
 #include "run/scorer.h"
 #include "sys/numerals.h"
 
-static int eval_score(struct pl_setup *s, const struct pl_saved *from, struct pl_run *run,
-                      const struct pl_job *job) {
+static struct pl_score eval_one(struct pl_scorer *scorer, const float *w) {
+    pl_scorer_send(scorer, w);
+    return pl_scorer_wait(scorer);
+}
+
+/* `judges`: the run began with the model's own initial weights, on the same data, so that the loss
+ * at its start is known, and whether it diverged. */
+static int eval_score(struct pl_setup *s, const struct pl_saved *from, bool judges,
+                      struct pl_run *run, const struct pl_job *job) {
     struct pl_scorer *scorer = NULL;
     float *w = malloc(job->model->dim * sizeof *w);
     if (!w || pl_scorer_new(job, NULL, NULL, &scorer)) {
         free(w);
         return pl_fail(&s->why, PL_ENOMEM, "out of memory for the model");
     }
+    if (judges) {
+        pl_job_first(job, w);
+        pl_run_point(run, &(struct pl_point){.loss = eval_one(scorer, w).loss});
+    }
     int rc = pl_saved_weights(from, job->model, w, &s->why);
     if (!rc) {
-        pl_scorer_send(scorer, w);
-        run->outcome.score = pl_scorer_wait(scorer);
+        run->outcome.score = eval_one(scorer, w);
         run->outcome.weights = w;
         w = NULL;
+        pl_run_end(run, job, PL_OK, &s->why);
     }
     pl_scorer_free(scorer);
     free(w);
@@ -45,9 +56,11 @@ int pl_eval_by_clients(struct pl_setup *s, const struct pl_saved *from, const ch
 static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
     struct pl_built built;
     const char *text = pl_saved_text(from, "setup"), *updates = pl_saved_text(from, "updates");
+    bool judges = text && !pl_setup_is_set(s, "data");
     int rc = text ? pl_setup_lines(s, text) : PL_OK; /* NULL: only weights, from another program */
     const struct pl_model_kind *kind = pl_setup_kind(s);
     if (!rc && kind && kind->by_clients) return pl_eval_by_clients(s, from, updates);
+    judges = judges && !s->conf.init[0];
     s->conf.init[0] = s->conf.layout[0] = '\0'; /* the weights are those of the checkpoint */
     if (!rc) rc = pl_build(s, PL_HOST_VIRTUAL, &built);
     if (rc) return rc;
@@ -57,7 +70,7 @@ static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
     else if (!built.job.model)
         rc = pl_fail(&s->why, PL_EUSAGE, "--model none has nothing to evaluate");
     else
-        rc = eval_score(s, from, run, &built.job);
+        rc = eval_score(s, from, judges, run, &built.job);
     if (!rc && updates) run->outcome.updates = strtoull(updates, NULL, 10);
     pl_built_free(&built);
     if (rc)

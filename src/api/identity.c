@@ -237,7 +237,9 @@ static void identity_print(const struct pl_setup *s, const struct pl_built *b, c
                            const struct pl_resumed *r, const char *id, char *out) {
     const struct pl_job *job = &b->job;
     bool real = b->host == PL_HOST_REAL;
-    pl_append(out, IDENTITY_HEADER, "paceline %s: %s, run %s\n", PL_VERSION, kind, id);
+    bool serves = real && s->conf.spawn == PL_SPAWN_NONE; /* paceline serve is this */
+    pl_append(out, IDENTITY_HEADER, "paceline %s: %s, run %s\n", PL_VERSION,
+              serves ? "serve" : kind, id);
     if (r)
         pl_append(out, IDENTITY_HEADER, "  resumed   from %.200s at update %llu\n", r->path,
                   (unsigned long long)r->updates);

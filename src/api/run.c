@@ -61,7 +61,9 @@ static void run_judge(struct pl_run *r, const struct pl_job *job) {
     if (o->diverged)
         snprintf(r->diverged, sizeof r->diverged, "no finite gradient after update %llu",
                  (unsigned long long)o->updates);
-    else if (evaluates && !isfinite(o->time_to_target) && o->score.loss - start > fabs(start))
+    else if (evaluates && !isfinite(o->time_to_target) &&
+             (o->score.loss - start > fabs(start) ||
+              (isfinite(start) && isnan(o->score.loss) && o->weights)))
         snprintf(r->diverged, sizeof r->diverged, "the loss rose from %.3g to %.3g", start,
                  o->score.loss);
 }
@@ -229,6 +231,7 @@ const char *pl_run_json(pl_run *run) {
     pl_json_real(&j, "time_to_target", run->outcome.time_to_target);
     pl_json_real(&j, "target_within", run->outcome.target_within);
     pl_json_real(&j, "k_final", pl_run_number(run, "k_final"));
+    pl_json_text(&j, "policy_final", pl_run_text(run, "policy_final"));
     pl_json_real(&j, "consensus", run->outcome.consensus);
     pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
     if (run->replayed) {
@@ -260,6 +263,8 @@ const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "id") == 0 && run->identity.json) return run->identity.id;
     if (strcmp(key, "run") == 0) return run->identity.json;
     if (run->diverged[0] && strcmp(key, "diverged") == 0) return run->diverged;
+    if (run->outcome.policy_final[0] && strcmp(key, "policy_final") == 0)
+        return run->outcome.policy_final;
     if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
     if (run->outcome.trouble.text[0] && strcmp(key, "trouble") == 0)
         return run->outcome.trouble.text;

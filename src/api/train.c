@@ -81,7 +81,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .workers = v->n_alive,
                                  .workers_away = t->run->outcome.n_disconnected,
                                  .workers_expected = v->n_workers,
-                                 .k = v->knobs.k,
+                                 .k = pl_control_k(t->control, v->n_alive),
                                  .loss = t->scored.loss,
                                  .test_loss = t->scored.test_loss,
                                  .test_accuracy = t->scored.test_accuracy,

@@ -116,7 +116,8 @@ int cli_report(pl_run *run, bool json, pl_setup *setup);
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out));
 
-/* Prints the header of a run on standard error; the callback for pl_setup_start. */
+/* Prints the header of a run on standard error; the callback for pl_setup_start. `ctx` is a struct
+ * cli_progress, which gets the limits of the run, or NULL. */
 void cli_start(void *ctx, const char *header, const char *json);
 
 /* --- watching ---------------------------------------------------------------------------- */
@@ -146,6 +147,9 @@ struct cli_progress {
 };
 void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
                         pl_setup *setup);
+/* The limits of the run as it begins: those of `json`, which describes it (docs/runs.md). A run
+ * that was resumed, or taken over, has those of its checkpoint. */
+void cli_progress_limits(struct cli_progress *p, const char *json);
 void cli_progress_erase(void); /* makes room for a message */
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);

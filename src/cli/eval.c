@@ -4,12 +4,16 @@
 
 #include "cli.h"
 
-static void eval_print(const pl_run *run, bool json) {
+/* The exit status is that of the run: 1 if it diverged. */
+static int eval_print(const pl_run *run, bool json) {
     static const char *const keys[] = {"updates", "loss", "test_loss", "test_accuracy",
                                        "test_rmse"};
     static const char *const names[] = {"updates", "loss", "test loss", "test accuracy",
                                         "test RMSE"};
-    if (json) putchar('{');
+    if (json)
+        putchar('{');
+    else if (pl_run_diverged(run))
+        printf("  %-18s %s\n", "diverged", pl_run_text(run, "diverged"));
     for (int i = 0; i < 5; i++) {
         double value = pl_run_number(run, keys[i]);
         if (!json && i > 1 && !isfinite(value)) continue; /* accuracy or RMSE, if any */
@@ -21,7 +25,10 @@ static void eval_print(const pl_run *run, bool json) {
         else
             printf("  %-18s %s\n", names[i], text);
     }
-    if (json) puts("}");
+    if (json) printf(",\"diverged\":%s}\n", pl_run_diverged(run) ? "true" : "false");
+    return pl_run_diverged(run) ? cli_fail(CLI_FAILED, "the run of this checkpoint diverged: %s",
+                                           pl_run_text(run, "diverged"))
+                                : CLI_OK;
 }
 
 int cli_eval(int argc, char **argv) {
@@ -54,7 +61,7 @@ int cli_eval(int argc, char **argv) {
         else if (rc)
             status = cli_fail(rc, "%s", pl_setup_why(setup));
         else
-            eval_print(run, json);
+            status = eval_print(run, json);
     }
     pl_run_free(run);
     pl_setup_free(setup);

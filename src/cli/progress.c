@@ -1,5 +1,6 @@
 /* What is shown while a run goes on, and how a signal ends it. */
 #define _GNU_SOURCE
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -88,6 +89,14 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
         p->updates = PROGRESS_UPDATES;
     p->refreshes = how != CLI_PROGRESS_QUIET && progress_can_erase() && progress_into < 0;
     snprintf(p->name, sizeof p->name, "%s", name);
+}
+
+void cli_progress_limits(struct cli_progress *p, const char *json) {
+    json_t *run = json_loads(json, 0, NULL), *limits = json_object_get(run, "limits");
+    p->time = json_number_value(json_object_get(limits, "time")); /* 0 of null */
+    p->updates = json_number_value(json_object_get(limits, "updates"));
+    p->epochs = json_number_value(json_object_get(limits, "epochs"));
+    json_decref(run);
 }
 
 /* The share of the run that is done, by the limit that will end it first; below 0 if

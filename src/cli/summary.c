@@ -66,6 +66,8 @@ static void summary_print(const pl_run *run, bool target) {
     summary_seconds("time", pl_run_number(run, "time"));
     summary_line("updates", pl_run_number(run, "updates"), "");
     summary_seconds("time per update", pl_run_number(run, "time_per_update"));
+    if (pl_run_text(run, "policy_final"))
+        printf("  %-18s %s\n", "final policy", pl_run_text(run, "policy_final"));
     summary_known("final K", pl_run_number(run, "k_final"));
     if (isfinite(pl_run_number(run, "consensus")))
         summary_line("consensus distance", pl_run_number(run, "consensus"), "");
@@ -184,8 +186,7 @@ static void summary_json(pl_run *run) {
 }
 
 void cli_start(void *ctx, const char *header, const char *json) {
-    (void)ctx;
-    (void)json;
+    if (ctx) cli_progress_limits(ctx, json);
     for (const char *line = header; *line; line++) {
         char text[600];
         size_t n = strcspn(line, "\n");
@@ -250,7 +251,7 @@ int cli_one_run(struct cli_args *args, int argc, char **argv,
         cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
                            setup);
         pl_setup_log(setup, cli_say, NULL);
-        if (!quiet && !json) pl_setup_start(setup, cli_start, NULL);
+        if (!quiet && !json) pl_setup_start(setup, cli_start, &progress);
         pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
         int rc = run(setup, &out);
         cli_progress_end(&progress);

@@ -407,6 +407,16 @@ const struct pl_view *pl_control_view(const struct pl_control *c) {
     return &c->view;
 }
 
+int pl_control_k(const struct pl_control *c, int present) {
+    int k = c->view.knobs.k;
+    return c->policy->by_batch || present == 0 || k < present ? k : present;
+}
+
+void pl_control_policy(const struct pl_control *c, char *out, size_t max) {
+    out[0] = '\0';
+    if (c->arms) snprintf(out, max, "%s:k=%d", c->policy->id.name, c->view.knobs.k);
+}
+
 const struct pl_member *pl_control_group(const struct pl_control *c, size_t *n) {
     *n = c->n_closed > 0 ? c->n_closed : (size_t)c->view.n_taken;
     return c->member;

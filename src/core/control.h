@@ -137,6 +137,14 @@ void pl_control_end(struct pl_control *c, uint64_t now_ns);
 /* The current state of the run, with the current version and K. */
 const struct pl_view *pl_control_view(const struct pl_control *c);
 
+/* How many an update waits for: K, but if K counts workers, no more than are present. If none is,
+ * K. */
+int pl_control_k(const struct pl_control *c, int present);
+
+/* The policy in force and its K, as "ksync:k=3", if the tuner may switch the policy; otherwise "".
+ */
+void pl_control_policy(const struct pl_control *c, char *out, size_t max);
+
 /* The workers' own models if the policy has peers; otherwise NULL. */
 static inline struct pl_replicas *pl_control_replicas(const struct pl_control *c) {
     return pl_control_view(c)->replicas;

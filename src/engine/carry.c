@@ -32,6 +32,7 @@ static inline int carry_commit(struct pl_engine *e, const struct pl_action *a,
                                const struct pl_action *end, struct pl_measure *measure,
                                struct pl_why *why) {
     e->last_update_ns = e->view->now_ns;
+    e->out->present = e->view->n_alive;
     const struct pl_host_ops *h = &e->conf.host;
     if (h->update) h->update(h->ctx, a + 1, (size_t)(end - a - 1));
     int rc = e->models.commit ? e->models.commit(e, a, measure, why) : PL_OK;

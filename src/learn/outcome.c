@@ -11,6 +11,11 @@ struct pl_worker_time pl_worker_shares(struct pl_worker_time t) {
                                    t.wasted / all};
 }
 
+/* Without data, or with data that only the workers have, nobody knows how long an epoch is. */
+static double outcome_epochs(const struct pl_progress *p) {
+    return p && p->epoch > 0 ? pl_progress_epochs(p) : (double)NAN;
+}
+
 struct pl_point pl_point_now(const struct pl_control *control, const struct pl_progress *progress,
                              uint64_t now_ns) {
     const struct pl_view *v = pl_control_view(control);
@@ -18,11 +23,11 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
     struct pl_staleness stale = pl_control_staleness(control);
     return (struct pl_point){.time = (double)now_ns * 1e-9,
                              .updates = v->version,
-                             .epochs = progress ? pl_progress_epochs(progress) : NAN,
+                             .epochs = outcome_epochs(progress),
                              .loss = NAN,
                              .test_loss = NAN,
                              .test_accuracy = NAN,
-                             .k = v->knobs.k,
+                             .k = pl_control_k(control, v->n_alive),
                              .staleness = stale.mean,
                              .unused = f.dropped + f.cancelled + f.lost + f.rejected,
                              .workers = v->n_alive,
@@ -94,10 +99,11 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
     out->fates = pl_control_fates(control);
     out->staleness = pl_control_staleness(control);
     out->worker_time = pl_worker_shares(pl_control_worker_time(control, now_ns));
-    out->k_final = v->knobs.k;
+    out->k_final = pl_control_k(control, out->present);
+    pl_control_policy(control, out->policy_final, sizeof out->policy_final);
     int rc = outcome_steps(&out->steps, v);
     if (rc || !progress) return rc;
-    out->epochs = pl_progress_epochs(progress);
+    out->epochs = outcome_epochs(progress);
     if (!w) return PL_OK;
     out->weights = malloc(dim * sizeof *out->weights);
     if (!out->weights) return PL_ENOMEM;

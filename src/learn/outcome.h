@@ -16,7 +16,7 @@ struct pl_outcome {
     uint64_t time_ns;   /* the same, exactly */
     double last_update; /* seconds at the last commit */
     uint64_t updates;
-    double epochs;
+    double epochs; /* NAN: it is not known how many samples one has */
     struct pl_fates fates;
     struct pl_staleness staleness;
     struct pl_worker_time worker_time; /* shares; they sum to 1 */
@@ -25,8 +25,10 @@ struct pl_outcome {
     double scored;         /* seconds at that evaluation; NAN: none yet */
     double time_to_target; /* NAN: no target, or not reached */
     double target_within;  /* it was reached at most so much earlier or later */
-    int k_final;
-    double consensus; /* of the workers' own models, at the last evaluation; NAN: none */
+    int present;           /* workers at the last update */
+    int k_final;           /* as pl_control_k gives it for them */
+    char policy_final[64]; /* as pl_control_policy gives it */
+    double consensus;      /* of the workers' own models, at the last evaluation; NAN: none */
     struct pl_steps steps;
     uint64_t filtered;      /* rejected results that a filter did not believe */
     uint64_t n_quarantines; /* times that a worker left because its results could not be used, */

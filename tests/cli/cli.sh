@@ -53,7 +53,7 @@ keys='method policy workers seed lr time updates time_per_update tasks started a
 keys="$keys cancelled lost rejected running suspended quarantined evicted frozen steps min median"
 keys="$keys max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
-keys="$keys time_to_target target_within k_final consensus core_wait "
+keys="$keys time_to_target target_within k_final policy_final consensus core_wait "
 
 # out holds one JSON object with these keys in this order, then what the run was, and nothing else.
 # Leaves the results alone in out: they are the same for the same run.
@@ -327,6 +327,29 @@ for method in ssp ad-psgd kasync; do
     [ "$(grep -c '"k_final":[0-9]' out)" -eq $expected ] || fail "$method: $(cat out)"
 done
 
+step "how many workers an update waited for at the end, and by which policy"
+echo "3.5 leave 2" >script
+for method in sync kbatchasync:k=4; do
+    works simulate --model none --method $method --workers 4 --updates 9 --script script --json
+    k=3 # that are left
+    [ $method = sync ] || k=4 # mini-batches
+    grep -q "\"k_final\":$k,\"policy_final\":null" out || fail "$method: $(cat out)"
+done
+# shellcheck disable=SC2086
+works simulate $small --method auto --updates 40
+grep -q '^  final policy  *k[a-z]*sync:k=[0-9]*$' out || fail "auto: $(cat out)"
+policy=$(sed -n 's/^  final policy  *//p' out)
+# shellcheck disable=SC2086
+works simulate $small --method auto --updates 40 --json
+grep -q "\"policy_final\":\"$policy\"" out || fail "auto, not $policy: $(cat out)"
+
+step "epochs are counted if it is known how long one is"
+works simulate --model quadratic --updates 9 --log points
+[ "$(grep -c '"epochs":null' points)" -eq "$(wc -l <points)" ] || fail "$(cat points)"
+# shellcheck disable=SC2086
+works simulate $small --updates 9 --log points2
+grep -q '"epochs":null' points2 && fail "$(cat points2)"
+
 step "recordings"
 # shellcheck disable=SC2086
 works simulate $small --method kasync:k=2 --updates 40 --record run.rec --events run.events
@@ -470,9 +493,16 @@ grep -q '^  updates  *30$' out || fail "eval: $(cat out)"
 works eval saved --json
 cp out first
 number='[0-9.e-]*'
-scores="\"test_loss\":$number,\"test_accuracy\":$number,\"test_rmse\":null"
+scores="\"test_loss\":$number,\"test_accuracy\":$number,\"test_rmse\":null,\"diverged\":false"
 grep -q "^{\"updates\":30,\"loss\":$number,$scores}\$" out ||
     fail "eval --json: $(cat out)"
+run train $small --method sync --lr 300 --updates 30 --checkpoint wild
+run eval wild
+[ "$status" -eq 1 ] || fail "eval of a run that diverged: status $status, $(cat out err)"
+head -n 1 out | grep -q '^  diverged  *the loss rose from ' || fail "eval: $(cat out)"
+grep -q 'the run of this checkpoint diverged' err || fail "eval: $(cat err)"
+run eval wild --json
+grep -q '"diverged":true}$' out || fail "eval --json: $(cat out)"
 works eval saved/latest --threads 2 --json
 cmp -s first out || fail "eval of the same weights gives another object: $(cat out)"
 works train --resume saved --workers 5 --updates 40 --json

@@ -28,7 +28,7 @@ def size(fd, columns):
 
 def without_header(text):
     """Leaves out the lines that say what the run is; lines of progress are not indented by two."""
-    return re.sub(r"^paceline [^:]*: (train|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
+    return re.sub(r"^paceline [^:]*: (train|serve|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
 
 
 def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
@@ -134,6 +134,19 @@ check(len(re.findall(r"^  tuned (?:a?sync): lr [\d.]+, the best of \d+$", err, r
 check(len(re.findall(r"^[12]/2 a?sync  [\d.]+ s  loss", err, re.M)) == 2, f"race: {err!r}")
 check(piped(["race", "sync", "--model", "quadratic", "--updates", "30", "--quiet"])[1] == "",
       "race --quiet is not quiet")
+
+# a run that is resumed has the limits of its checkpoint
+with tempfile.TemporaryDirectory() as folder:
+    child = subprocess.Popen([PACELINE] + RUN + ["--time", "3", "--checkpoint", folder],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while b" % " not in child.stderr.readline():
+        check(child.poll() is None, "a run without progress")
+    child.send_signal(signal.SIGINT)
+    child.communicate()
+    err = piped(["train", "--resume", folder, "--eval-every", "0.2"])[1]
+    shown = re.findall(r"^ *(\d+) %  ([\d.e-]+) s ", err, re.M)
+    check(len(shown) > 2 and all(abs(int(p) - 100 * float(t) / 3) <= 1 for p, t in shown),
+          f"the progress of a resumed run: {err}")
 
 # nobody reads standard error: the run goes on
 child = subprocess.Popen([PACELINE] + simulated, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -71,6 +71,11 @@ grep -q "not in the list" "$work/err" || fail "$(cat "$work/err")"
 kill "$server"
 wait "$server" || :
 
+echo "-- its header"
+# shellcheck disable=SC2086
+"$paceline" serve $run --listen 127.0.0.1:0 --wait 0.1 2>"$work/err" && fail "nobody joined"
+grep -q "^paceline [0-9.]*: serve, run " "$work/err" || fail "$(cat "$work/err")"
+
 echo "-- addresses"
 # shellcheck disable=SC2086
 "$paceline" serve $run --listen 0.0.0.0:0 2>"$work/err" && fail "open to all"

@@ -57,6 +57,7 @@ stall() { # up or down, bytes; prints the port
 # are what stall() needs, if the second worker or the standby does not reach it directly.
 stall_worker=
 stall_standby=
+json=--json
 begin() { # options of the server …
     rm -f "$work"/*.err "$work"/*.out "$work"/*.json
     # shellcheck disable=SC2086
@@ -68,7 +69,8 @@ begin() { # options of the server …
     through=$port
     # shellcheck disable=SC2086
     [ -z "$stall_standby" ] || stall $stall_standby
-    "$paceline" serve --standby "https://127.0.0.1:$through" --wait 60 --json --listen 127.0.0.1:0 \
+    # shellcheck disable=SC2086
+    "$paceline" serve --standby "https://127.0.0.1:$through" --wait 60 $json --listen 127.0.0.1:0 \
         --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
     second=$!
     pids="$pids $first $second"
@@ -143,6 +145,16 @@ echo "-- killed in the middle of an update"
 begin --updates 200 --update-time 0.05
 sleep 1
 replace
+
+echo "-- its progress is that of the run"
+json=
+begin --updates 1000000 --time 8 --delay const:t=0.01
+kill -9 "$first"
+wait "$second" || fail "$(tail -n 20 "$work"/*.err "$work"/*.out)"
+sed -n 's/^ *\([0-9]*\) %  \([0-9.]*\) s .*/\1 \2/p' "$work/second.err" >"$work/shown"
+awk '{ d = $1 - 12.5 * $2; bad += d > 1 || d < -1 } END { exit NR < 1 || bad }' "$work/shown" ||
+    fail "$(cat "$work/second.err")"
+json=--json
 
 echo "-- a server that hangs is replaced, and makes no more updates"
 begin --updates 200 --delay const:t=0.01
