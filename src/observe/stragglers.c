@@ -15,6 +15,7 @@ struct stragglers_task {
 struct stragglers_worker {
     uint64_t paused_ns; /* of its current task */
     double work;        /* size of its current task */
+    uint64_t waited_ns; /* for a core, in all that was told */
     struct stragglers_task last[PL_SLOW_WORKER_RING];
     uint64_t n_tasks; /* in `last`, since it joined */
     int n_well;       /* its last tasks in a row that were fast enough */
@@ -60,6 +61,13 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
 
 void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns) {
     for (int i = 0; i < s->n_workers; i++) s->worker[i].paused_ns += ns;
+}
+
+void pl_stragglers_waited(struct pl_stragglers *s, int worker, uint64_t ns) {
+    struct stragglers_worker *w = &s->worker[worker];
+    if (ns <= w->waited_ns) return;
+    w->paused_ns += ns - w->waited_ns;
+    w->waited_ns = ns;
 }
 
 /* How long a task has taken that began then, without pauses. */
@@ -145,7 +153,8 @@ void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_
         stragglers_end(s, t->worker, ns, !arrived);
     }
     if (e->kind == PL_JOIN || e->kind == PL_LEAVE) /* a worker that rejoins counts as new */
-        s->worker[e->worker] = (struct stragglers_worker){0};
+        s->worker[e->worker] =
+            (struct stragglers_worker){.waited_ns = s->worker[e->worker].waited_ns};
     for (size_t i = 0; i < plan->n; i++) {
         const struct pl_action *a = &plan->action[i];
         if (a->verb != PL_START) continue;

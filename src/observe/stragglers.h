@@ -66,6 +66,10 @@ void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_
  * time counts for no task. */
 void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns);
 
+/* The worker has waited for a core, `ns` in all since the run began: its machine is busy. That time
+ * counts for no task either. */
+void pl_stragglers_waited(struct pl_stragglers *s, int worker, uint64_t ns);
+
 /* Finds a slow worker that was not reported yet. Each is reported once until it recovers or joins
  * again. Call it until it returns false. */
 bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,

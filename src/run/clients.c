@@ -255,6 +255,7 @@ static void clients_word(struct server *s, int client, const char *word) {
     } else if (strcmp(word, "end") == 0) {
         pl_log_detail(&s->job->log, "%s ended the run after update %llu", who,
                       (unsigned long long)s->view->version);
+        pl_membership_left(&s->membership, false); /* they knew */
         pl_engine_end(s->engine);
         known = true;
     }

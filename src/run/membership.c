@@ -123,12 +123,25 @@ enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum p
     return PL_FREED;
 }
 
+static void membership_tell_gone(const struct pl_membership *c, int worker, const char *how,
+                                 bool again) {
+    const char *then = again ? ", and it will be restarted" : "";
+    int n_here = pl_membership_n_here(c);
+    if (n_here > 0)
+        pl_log_warn(&c->job->log, "%s %d %s; the run continues with %d of %d%s",
+                    PL_WHO(&c->job->log, worker), how, n_here, c->job->n_workers, then);
+    else
+        pl_log_warn(&c->job->log, "%s %d %s; no worker is left%s", PL_WHO(&c->job->log, worker),
+                    how, then);
+}
+
 void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
     char how[96] = "left";
     struct pl_membership_worker *w = &c->worker[worker];
     bool client = was_here && pl_membership_is_client(c, worker);
     if (c->launch) pl_launch_gone(c->launch, worker, how, sizeof how);
-    if (w->ended) snprintf(how, sizeof how, "was ended");
+    bool ended = w->ended;
+    if (ended) snprintf(how, sizeof how, "was ended");
     w->ended = false;
     if (!was_here && w->due) { /* it could not be started, which is known */
         pl_engine_starting(c->engine, worker);
@@ -138,13 +151,10 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
     if (!c->begun)
         pl_log_warn(&c->job->log, "%s %d %s before the run started", PL_WHO(&c->job->log, worker),
                     how);
-    else if ((was_here || c->launch) && pl_membership_n_here(c) > 0)
-        pl_log_warn(&c->job->log, "%s %d %s; the run continues with %d of %d%s",
-                    PL_WHO(&c->job->log, worker), how, pl_membership_n_here(c), c->job->n_workers,
-                    again ? ", and it will be restarted" : "");
+    else if (client && !ended && !again && pl_membership_n_here(c) > 0)
+        w->n_checks = 1;
     else if (was_here || c->launch)
-        pl_log_warn(&c->job->log, "%s %d %s; no worker is left%s", PL_WHO(&c->job->log, worker),
-                    how, again ? ", and it will be restarted" : "");
+        membership_tell_gone(c, worker, how, again);
     if (again && client)
         membership_due(c, worker, 0);
     else if (c->launch)
@@ -225,8 +235,21 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
     return pl_fail(why, PL_ERUN, "none of the %d workers joined", n);
 }
 
+void pl_membership_left(struct pl_membership *c, bool tell) {
+    for (int i = 0; i < c->job->n_workers; i++) {
+        if (tell && c->worker[i].n_checks > 0) membership_tell_gone(c, i, "left", false);
+        c->worker[i].n_checks = 0;
+    }
+}
+
 void pl_membership_check(struct pl_membership *c) {
     int n = c->job->n_workers;
+    for (int i = 0; i < n; i++) {
+        struct pl_membership_worker *w = &c->worker[i];
+        if (w->n_checks == 0 || ++w->n_checks < 3) continue;
+        membership_tell_gone(c, i, "left", false);
+        w->n_checks = 0;
+    }
     for (int looks = n < MEMBERSHIP_LOOKS ? n : MEMBERSHIP_LOOKS; c->launch && looks > 0; looks--) {
         int i = c->looked = (c->looked + 1) % n;
         struct pl_membership_worker *w = &c->worker[i];

@@ -15,6 +15,7 @@ struct pl_membership_worker {
     uint64_t wait_ns; /* before the next attempt, if this one fails */
     bool ended;       /* by the server */
     bool stopped;     /* from outside, and reported */
+    int n_checks;     /* since it left, which is to be reported; 0: it did not */
     int n_stillborn;  /* times in a row that it ended before its first result */
 };
 
@@ -51,7 +52,8 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
 int pl_membership_n_here(const struct pl_membership *c); /* workers that have connected */
 void pl_membership_answered(struct pl_membership *c, int worker);
 /* Reports that it is gone, after the engine was told. If it must be restarted, it is then due.
- * `was_here`: it had connected. */
+ * `was_here`: it had connected. That a client has left others behind is reported a second later: if
+ * another one has ended the run by then, it left because of that. */
 void pl_membership_gone(struct pl_membership *c, int worker, bool was_here);
 /* Restarts those that are due. If one cannot be started, because there are too many processes or a
  * client has its place, the next attempt is later, after a time that doubles. */
@@ -63,9 +65,13 @@ bool pl_membership_is_client(const struct pl_membership *c, int worker); /* not 
 enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum pl_life_event event,
                                      bool last);
 
-/* Reports workers that were stopped from outside. (A worker whose tasks are cancelled and restarted
- * is slow in none of them.) Checks some workers per call, in turn. */
+/* Once per second: reports clients that have left, and workers that were stopped from outside. (A
+ * worker whose tasks are cancelled and restarted is slow in none of them.) Checks some workers per
+ * call, in turn. */
 void pl_membership_check(struct pl_membership *c);
+
+/* At the end: reports clients that have left, and were not reported yet, or does not. */
+void pl_membership_left(struct pl_membership *c, bool tell);
 
 /* What it was doing according to its last message. */
 const char *pl_membership_phase(const struct pl_membership *c, int worker);

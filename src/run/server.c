@@ -88,6 +88,8 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     if (r->sets_lr) pl_clients_lr(s, worker, r->lr);
     bool current = pl_control_is_current(pl_engine_control(s->engine), worker, r->task);
     s->out->computed += current;
+    if (s->waited)
+        pl_stragglers_waited(s->stragglers, worker, atomic_load(&s->waited[worker].total_ns));
     if (current && r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
@@ -179,9 +181,18 @@ void pl_server_lost(struct server *s) {
                 (unsigned long long)(seen - s->began), seen - s->began == 1 ? " was" : "s were");
 }
 
+/* Workers that have computed for long: perhaps they had no core. */
+static void server_note_waits(struct server *s, uint64_t now) {
+    for (int i = s->view->busy; s->waited && i >= 0; i = pl_next(s->view, i)) {
+        if (now < s->view->worker[i].since_ns + PL_SLOW_TASK_NS) return; /* in order of start */
+        pl_stragglers_waited(s->stragglers, i, pl_core_waited_now(&s->waited[i]));
+    }
+}
+
 static void server_once_per_second(struct server *s, uint64_t now) {
     struct pl_stragglers_found found;
     char sentence[200];
+    server_note_waits(s, now);
     while (pl_stragglers_look(s->stragglers, s->view, now, &found)) {
         pl_stragglers_sentence(&found, &s->job->log,
                                pl_membership_phase(&s->membership, found.worker), sentence,

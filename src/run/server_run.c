@@ -322,6 +322,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) rc = run_ranks(&s, pl_server_loop(&s));
     if (s.engine) s.end_ns = pl_server_now(&s);
     if (!rc) pl_server_lost(&s);
+    if (!rc) pl_membership_left(&s.membership, true);
     if (!rc) run_save(&s);
     if (!rc) rc = run_model(&s);
     if (!rc) pl_clients_end(&s);

@@ -46,9 +46,8 @@ static int worker_delay(const struct worker *w, uint64_t task, struct pl_part pa
 /* Reports how long the worker has waited for a core since the last call. */
 static void worker_report_wait(struct worker *w, bool pulled) {
     if (!w->waited) return;
-    uint64_t waited = pl_core_wait_ns(&w->core);
+    uint64_t waited = pl_core_waited_report(w->waited, &w->core);
     if (pulled) atomic_store_explicit(&w->waited->pull_ns, waited, memory_order_relaxed);
-    atomic_fetch_add_explicit(&w->waited->total_ns, waited, memory_order_relaxed);
 }
 
 static void worker_do(struct worker *w, const struct pl_order *o) {
@@ -92,7 +91,10 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
     uint64_t fpu = pl_fpu_flush();
     int rc = pl_workspace_new(job, &w.workspace);
     if (pl_local_state_new(&job->local, job->model->dim, &w.state)) rc = PL_ENOMEM;
-    if (waited) pl_core_wait_open(&w.core);
+    if (waited) {
+        pl_core_wait_open(&w.core);
+        pl_core_waited_begin(waited, &w.core);
+    }
     while (!rc && t->link.pull(link, &order) == PL_OK) {
         worker_report_wait(&w, true);
         worker_do(&w, &order);

@@ -1,6 +1,8 @@
+#define _GNU_SOURCE
 #include "sys/core_wait.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -44,6 +46,28 @@ struct pl_core_waited *pl_core_waited_new(int n) {
     void *p =
         mmap(NULL, core_wait_bytes(n), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return p == MAP_FAILED ? NULL : p;
+}
+
+void pl_core_waited_begin(struct pl_core_waited *w, const struct pl_core_wait *c) {
+    atomic_store(&w->count_ns, c->count_ns);
+    atomic_store(&w->thread, (int)gettid());
+}
+
+uint64_t pl_core_waited_report(struct pl_core_waited *w, struct pl_core_wait *c) {
+    uint64_t waited = pl_core_wait_ns(c);
+    atomic_fetch_add_explicit(&w->total_ns, waited, memory_order_relaxed);
+    atomic_store_explicit(&w->count_ns, c->count_ns, memory_order_relaxed);
+    return waited;
+}
+
+uint64_t pl_core_waited_now(struct pl_core_waited *w) {
+    char path[64];
+    uint64_t total = atomic_load(&w->total_ns), counted = atomic_load(&w->count_ns);
+    snprintf(path, sizeof path, "/proc/%d/schedstat", atomic_load(&w->thread));
+    struct pl_core_wait c = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    uint64_t now = core_wait_count(&c);
+    pl_core_wait_close(&c);
+    return now > counted ? total + (now - counted) : total;
 }
 
 void pl_core_waited_free(struct pl_core_waited *w, int n) {

@@ -27,9 +27,18 @@ uint64_t pl_core_wait_ns(struct pl_core_wait *c);
 struct pl_core_waited {
     _Atomic uint64_t pull_ns;  /* of the last order, before the worker could take it */
     _Atomic uint64_t total_ns; /* of all workers that had this number */
+    _Atomic uint64_t count_ns; /* what the kernel had counted at the last report, */
+    atomic_int thread;         /* for this thread; 0: no worker yet */
 };
 
 struct pl_core_waited *pl_core_waited_new(int n); /* [n] zeros; NULL: out of memory */
+/* A worker begins, and reports what it has waited since then or since the last report. */
+void pl_core_waited_begin(struct pl_core_waited *w, const struct pl_core_wait *c);
+uint64_t pl_core_waited_report(struct pl_core_waited *w, struct pl_core_wait *c);
+
+/* The total with what was not reported yet; any process of this user may ask. */
+uint64_t pl_core_waited_now(struct pl_core_waited *w);
+
 void pl_core_waited_free(struct pl_core_waited *w, int n);
 
 #endif

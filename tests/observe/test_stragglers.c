@@ -100,6 +100,32 @@ TEST(a_task_that_runs_for_too_long) {
     assert_false(look());
 }
 
+/* W2 waits for a core of a busy machine, in its task and between them: it is not slow. Then it is.
+ */
+TEST(a_worker_without_a_core_is_not_slow) {
+    double waited = 0;
+    begin_run(2, 2);
+    for (int i = 0; i < 60; i++) {
+        for (int n = 0; n < 10; n++) answer(1, 0.1);
+        waited += 0.9;
+        pl_stragglers_waited(slow, 1, (uint64_t)llround(waited * 1e9));
+        answer(2, 1);
+        assert_false(look());
+    }
+    for (int n = 0; n < 40; n++) answer(1, 0.1); /* four seconds */
+    pl_stragglers_waited(slow, 1, (uint64_t)llround((waited + 3.8) * 1e9));
+    assert_false(look());
+    pl_stragglers_waited(slow, 1, (uint64_t)llround(waited * 1e9)); /* less than was told */
+    assert_false(look());
+    answer(2, 4);
+    assert_false(look());
+    for (int n = 0; n < 40; n++) answer(1, 0.1);
+    assert_true(look());
+    assert_int_equal(found.worker, 1);
+    near(found.elapsed, 4);
+    near(found.usual, 0.1);
+}
+
 /* Both thresholds of a running task: PL_SLOW medians, and a second more than one. */
 TEST(how_long_is_too_long) {
     begin_run(2, 2);

@@ -308,6 +308,31 @@ class Ended(unittest.TestCase):
         self.end(other)
         self.assertIn("rank 1 left", self.end(p)[1])
 
+    def test_the_end_is_no_news(self):
+        """A rank that leaves less than a second before rank 0 ends the run is not reported."""
+        text = "opt = pl.Optimizer(sgd, model, 'sync'); steps(opt, model, 3)\n"
+        for attempt in range(10):
+            done = f"{self.socket}.{attempt}"
+            p = script(
+                f"{text}import os\n"
+                f"while not os.path.exists({done!r}): time.sleep(0.001)\n"
+                "opt.close(); print(time.monotonic())",
+                self.socket,
+                workers=2,
+            )
+            other = script(
+                f"{text}begun = time.monotonic(); opt.close(); open({done!r}, 'w')\nprint(begun)",
+                self.socket,
+                rank=1,
+                workers=2,
+            )
+            begun, (ended, err) = float(self.end(other)[0]), self.end(p)
+            os.unlink(done)
+            if float(ended) - begun < 0.9:
+                self.assertEqual(err, "")
+                return
+        self.skipTest("this machine is too slow")
+
     def test_fewer_workers(self):
         """A run that begins without all of its workers says so."""
         p = script(
