@@ -45,8 +45,8 @@ for name in sorted(os.listdir(files)):
 
 # Kubernetes
 items = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(text("kubernetes.yaml"))}
-pod = items["Deployment", "paceline-server"]["spec"]["template"]["spec"]
-server = pod["containers"][0]
+jobs = {d: items["Job", f"paceline-{d}"]["spec"]["template"] for d in ("server", "standby")}
+server = jobs["server"]["spec"]["containers"][0]
 args = server["args"]
 check(args[0], args[1:], "kubernetes.yaml")
 options = dict(a[2:].split("=", 1) for a in args[1:])
@@ -55,21 +55,51 @@ assert options["listen"] == f"0.0.0.0:{ports['workers']}" and ports["workers"] =
 assert options["metrics"] == f"0.0.0.0:{ports['metrics']}" and ports["metrics"] == 9477
 service = items["Service", "paceline"]["spec"]
 assert {p["name"]: p["port"] for p in service["ports"]} == ports
-worker = items["Deployment", "paceline-worker"]["spec"]["template"]
-for d in ("server", "worker"):
-    spec = items["Deployment", f"paceline-{d}"]["spec"]
-    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-    (secret,) = [v["secret"] for v in spec["template"]["spec"]["volumes"] if "secret" in v]
+spec = items["Deployment", "paceline-worker"]["spec"]
+worker = spec["template"]
+assert spec["selector"]["matchLabels"] == worker["metadata"]["labels"]
+for template in (*jobs.values(), worker):
+    pod = template["spec"]
+    (secret,) = [v["secret"] for v in pod["volumes"] if "secret" in v]
     assert secret["defaultMode"] & 0o077 == 0, "private keys that others can read are refused"
-assert service["selector"] == {"app": "paceline", "role": "server"}
+    assert {m["name"] for m in pod["containers"][0]["volumeMounts"]} == {
+        v["name"] for v in pod["volumes"]}
+    for volume in pod["volumes"]:
+        if "persistentVolumeClaim" in volume:
+            items["PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]]
+for name, template in jobs.items():
+    service = items["Service", "paceline" if name == "server" else "paceline-standby"]["spec"]
+    assert service["selector"] == template["metadata"]["labels"]
+    assert service["selector"] == {"app": "paceline", "role": name}
+    assert {p["name"]: p["port"] for p in service["ports"]} == ports
+    assert template["spec"]["restartPolicy"] == "Never", "one that was replaced must not come back"
+    (near,) = template["spec"]["affinity"]["podAntiAffinity"].popitem()[1]
+    assert near["labelSelector"]["matchExpressions"][0]["values"] == ["server", "standby"]
+assert items["Job", "paceline-server"]["spec"]["backoffLimit"] == 0
+assert jobs["server"]["spec"]["terminationGracePeriodSeconds"] == 0, "SIGTERM would end the run"
+
+# the standby follows the server's service, and listens on the name of its own, which it has itself
+standby = jobs["standby"]["spec"]["containers"][0]
+check(standby["args"][0], standby["args"][1:], "kubernetes.yaml")
+follows = dict(a[2:].split("=", 1) for a in standby["args"][1:])
+assert follows["standby"] == f"https://paceline:{ports['workers']}"
+host, port = follows["listen"].split(":")
+assert ("Service", host) in items and jobs["standby"]["spec"]["hostname"] == host
+assert int(port) == ports["workers"] and follows["keys"] == options["keys"]
+assert f"--host paceline,{host}\n" in text("kubernetes.yaml"), "names in the certificate"
+assert standby["readinessProbe"]["tcpSocket"]["port"] == "workers"
+with open(f"{work}/standby", "w") as f:
+    f.write("\n".join(w for w in standby["args"][1:] if w.split("=")[0] not in (
+        "--standby", "--listen", "--keys", "--metrics", "--checkpoint")) + "\n")
 words = worker["spec"]["containers"][0]["args"]
 check(words[0], words[1:], "kubernetes.yaml")
-assert words[1] == f"paceline:{ports['workers']}"
+assert words[1] == f"paceline:{port},{host}:{port}"
 with open(f"{work}/paths", "w") as f:
     for probe in ("readinessProbe", "livenessProbe"):
         get = server[probe]["httpGet"]
         assert get["port"] == "metrics"
-        f.write(get["path"] + "\n")
+        assert get["path"] == "/readyz", "one without workers waits, and is not started again"
+    f.write("/readyz\n/healthz\n")
 
 # containers
 services = yaml.safe_load(text("compose.yaml"))["services"]
@@ -114,6 +144,33 @@ while read -r name; do
 done <"$work/metrics"
 kill "$server"
 wait "$server" || fail "$(cat "$work/err")"
+
+echo "-- a standby can be reached while it follows, and metrics when it has taken over"
+serve first --data digits --model softmax --method async --workers 1 --delay const:t=0.01 \
+    --time 600 --listen 127.0.0.1:0 --keys "$work/keys"
+first=$server
+# shellcheck disable=SC2046
+"$paceline" serve $(cat "$work/standby") --standby "https://127.0.0.1:$port" --time 600 \
+    --listen 127.0.0.1:0 --keys "$work/keys" --metrics 127.0.0.1:0 --checkpoint "$work/taken" \
+    >"$work/standby.out" 2>"$work/standby.err" &
+second=$!
+pids="$pids $second"
+await "$work/standby.err" "standby on port"
+$python - "$(port_of "$work/standby.err")" <<'PY' || fail "$(cat "$work/standby.err")"
+import socket, sys
+for _ in range(3):  # as a probe does
+    socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
+PY
+start_worker one "127.0.0.1:$port" --keys "$work/keys"
+await "$work/one.out" "has a standby at"
+kill -9 "$first"
+await "$work/standby.err" "metrics are served on port"
+url=http://127.0.0.1:$(sed -n 's/.*metrics are served on port //p' "$work/standby.err")
+while read -r path; do
+    curl -sf "$url$path" >/dev/null || fail "$path does not answer: $(cat "$work/standby.err")"
+done <"$work/paths"
+kill "$second"
+wait "$second" || fail "$(cat "$work/standby.err")"
 
 echo "-- systemd"
 if command -v systemd-analyze >/dev/null; then
