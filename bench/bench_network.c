@@ -173,10 +173,21 @@ static double death(struct pl_gateway *g, pid_t pid) {
     return bench_now() - start;
 }
 
+static void told(void *gateway) {
+    struct pl_gateway **g = gateway;
+    if (*g) pl_gateway_told(*g);
+}
+
 /* One measurement: n workers, and the size of a vector in MB. */
 static void compare(const char *key, int n, size_t mb, bool tls) {
-    struct pl_port_conf conf = {
-        .n_workers = n, .n_versions = 1, .n_slots = n, .n_own = 1, .listen = path};
+    struct pl_gateway *g = NULL;
+    struct pl_port_conf conf = {.n_workers = n,
+                                .n_versions = 1,
+                                .n_slots = n,
+                                .n_own = 1,
+                                .listen = path,
+                                .told = told,
+                                .told_ctx = &g};
     static const struct pl_log silent;
     struct pl_gateway_conf gate = {.address = "127.0.0.1:0",
                                    .path = path,
@@ -184,7 +195,6 @@ static void compare(const char *key, int n, size_t mb, bool tls) {
                                    .n_clients = n,
                                    .log = &silent};
     struct far f = {.tls = tls};
-    struct pl_gateway *g;
     struct pl_news news;
     struct wire bare[WORKERS];
     double ours[REPEATS], theirs[REPEATS];

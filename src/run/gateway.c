@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,15 +17,20 @@
 #include "sys/thread.h"
 
 #define GATEWAY_PER_ADDRESS 1024u
-#define GATEWAY_MEMORY (32u * 1024)  /* for the headers of a request */
-#define GATEWAY_STACK (1024u * 1024) /* of a thread; sanitizers keep much of theirs there */
+#define GATEWAY_MEMORY                                                                             \
+    (16u * 1024)           /* for the headers of a request, and the next part of its body */
+#define GATEWAY_THREADS 8u /* at most */
 #define GATEWAY_PEM (64 * 1024)
 #define GATEWAY_REPORTS 10 /* refusals that are reported */
 
-void pl_gateway_ring(struct pl_gateway *g) {
+void pl_gateway_look(struct pl_gateway *g) {
     uint64_t one = 1;
+    if (write(g->wake, &one, sizeof one) < 0) return; /* it looks already */
+}
+
+void pl_gateway_ring(struct pl_gateway *g) {
     pl_futex_ring(&g->bell);
-    if (write(g->wake, &one, sizeof one) < 0) return; /* it is awake already */
+    pl_gateway_look(g);
 }
 
 bool pl_gateway_over(struct pl_gateway *g) {
@@ -76,14 +82,16 @@ static int gateway_keys(struct pl_gateway *g, struct pl_why *why) {
 }
 
 static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struct pl_why *why) {
-    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned threads = cores < 1 ? 1 : cores < GATEWAY_THREADS ? (unsigned)cores : GATEWAY_THREADS;
     unsigned room = 3 * (unsigned)g->conf.n_clients + 64;
     unsigned each = room < GATEWAY_PER_ADDRESS ? room : GATEWAY_PER_ADDRESS;
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, each, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, GATEWAY_TIMEOUT_S, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GATEWAY_MEMORY, NULL},
-        {MHD_OPTION_THREAD_STACK_SIZE, GATEWAY_STACK, NULL},
+        {MHD_OPTION_THREAD_POOL_SIZE, threads, NULL},
         {MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, NULL},
         {g->conf.keys ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, g->pem[0]},
         {MHD_OPTION_HTTPS_MEM_CERT, 0, g->pem[1]},
@@ -113,7 +121,11 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     g->standby.has = PL_NO_COPY;
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    bool ready = g->lock && g->wake >= 0 && pl_gateway_secret(g->secret);
+    g->poll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event woken = {.events = EPOLLIN, .data = {.fd = g->wake}};
+    bool ready = g->lock && g->wake >= 0 && g->poll >= 0 &&
+                 !epoll_ctl(g->poll, EPOLL_CTL_ADD, g->wake, &woken) &&
+                 pl_gateway_secret(g->secret);
     int rc = ready ? gateway_keys(g, why) : pl_fail(why, PL_ENOMEM, "out of memory");
     if (!rc) rc = gateway_start(g, &a, why);
     if (!rc && pl_thread_start(pl_gateway_watch, g, &g->watch))
@@ -140,7 +152,7 @@ bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
     for (struct seat *s = g->seats; s && !found; s = s->next) {
         if (s->away == s->reported || s->kind != PL_CLIENT_WORKER) continue;
         s->reported = *away = s->away;
-        *worker = s->welcome.worker;
+        *worker = s->worker;
         found = true;
     }
     pl_lock_leave(g->lock);
@@ -148,10 +160,14 @@ bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
     return found;
 }
 
+void pl_gateway_told(struct pl_gateway *g) {
+    pl_gateway_look(g);
+}
+
 void pl_gateway_answered(struct pl_gateway *g, int worker) {
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s; s = s->next)
-        if (s->kind == PL_CLIENT_WORKER && s->welcome.worker == worker) s->reported = false;
+        if (s->kind == PL_CLIENT_WORKER && s->worker == worker) s->reported = false;
     pl_lock_leave(g->lock);
     atomic_store(&g->moved, true);
 }
@@ -162,6 +178,21 @@ static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
     for (const struct seat *s = g->seats; s; s = s->next)
         if (!s->told && !s->ended && now < s->seen_ns + GATEWAY_END_NS) return true;
     return g->requests != NULL;
+}
+
+/* libmicrohttpd must not be stopped while connections are suspended. Nothing is parked any more;
+ * what has a thread of its own ends soon. */
+static void gateway_settle(struct pl_gateway *g) {
+    if (!g->lock) return;
+    pl_gateway_unpark(g);
+    for (bool aside = true; aside;) {
+        unsigned seen = atomic_load(&g->bell);
+        aside = false;
+        pl_lock_enter(g->lock);
+        for (struct request *r = g->requests; r && !aside; r = r->next) aside = r->aside;
+        pl_lock_leave(g->lock);
+        if (aside) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
+    }
 }
 
 void pl_gateway_close(struct pl_gateway *g) {
@@ -175,6 +206,7 @@ void pl_gateway_close(struct pl_gateway *g) {
         busy = gateway_busy(g, now);
         for (struct seat *s = g->seats; s; s = s->next) pl_client_link_interrupt(s->link);
         pl_lock_leave(g->lock);
+        pl_gateway_look(g);
         if (busy) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
         now = pl_now_ns();
     }
@@ -187,6 +219,7 @@ void pl_gateway_close(struct pl_gateway *g) {
         pl_gateway_ring(g);
     }
     pl_thread_join(g->watch);
+    gateway_settle(g);
     pl_httpd_stop(g->httpd);
     while (g->seats) {
         struct seat *s = g->seats;
@@ -198,6 +231,7 @@ void pl_gateway_close(struct pl_gateway *g) {
     for (int i = 0; i < 3; i++) free(g->pem[i]);
     free(g->allowed);
     if (g->wake >= 0) close(g->wake);
+    if (g->poll >= 0) close(g->poll);
     pl_lock_free(g->lock);
     free(g);
 }
@@ -225,6 +259,10 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
 bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
     (void)g, (void)worker, (void)away;
     return false;
+}
+
+void pl_gateway_told(struct pl_gateway *g) {
+    (void)g;
 }
 
 void pl_gateway_answered(struct pl_gateway *g, int worker) {

@@ -5,9 +5,10 @@
  * into the client's own memory while they arrive, and pushes them. To the port, the engine and the
  * policies such a client is like any other. docs/decisions/network.md says why.
  *
- * A request has a thread of its own, which may wait. One more thread watches all connections: if
- * one is closed, the request that waits on it ends. A client without a connection keeps its seat
- * for a while, which depends on how long it has been silent before.
+ * A request that waits has no thread, only its connection, which is suspended. One thread watches
+ * them all: if one is closed, the request ends; if there is something for it, it goes on. A client
+ * without a connection keeps its seat for a while, which depends on how long it has been silent
+ * before.
  *
  * With keys, every client must have a certificate of the authority in that folder. Without, anybody
  * can join who can reach the address.
@@ -27,13 +28,15 @@ struct pl_gateway;
 
 struct pl_gateway_conf {
     const char *address; /* HOST:PORT, see sys/address.h */
-    const char *path;    /* the socket of the port; NULL: a standby's, which collects votes */
-    const char *keys;    /* folder with ca.pem, server.pem, server-key.pem; NULL: no encryption */
-    int n_clients;       /* at most, about */
-    const char *run;     /* its id, which it keeps when it is resumed; at most 63 bytes; NULL: "" */
-    uint64_t epoch;      /* of this server; each server of the same run has more than the last */
-    bool returns;        /* it can be resumed if it dies */
-    const char *setup;   /* what GET /v1/setup tells a worker of this library; NULL: nothing */
+    /* The socket of the port, whose told() must call pl_gateway_told(); NULL: a standby's, which
+     * collects votes. */
+    const char *path;
+    const char *keys;  /* folder with ca.pem, server.pem, server-key.pem; NULL: no encryption */
+    int n_clients;     /* at most, about */
+    const char *run;   /* its id, which it keeps when it is resumed; at most 63 bytes; NULL: "" */
+    uint64_t epoch;    /* of this server; each server of the same run has more than the last */
+    bool returns;      /* it can be resumed if it dies */
+    const char *setup; /* what GET /v1/setup tells a worker of this library; NULL: nothing */
     /* Called by a thread of the gateway when there is news for pl_gateway_moved(). May be NULL. */
     void (*moved)(void *ctx);
     void *moved_ctx;
@@ -49,6 +52,8 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* A worker has lost all its connections, and keeps its seat; or one that had is back. Returns false
  * if there is no more news. */
 bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away);
+/* The port has something for its clients: an order, a cancel, the newest version. */
+void pl_gateway_told(struct pl_gateway *g);
 /* A result that this worker had sent before was handled since: if it is away, that is told again.
  */
 void pl_gateway_answered(struct pl_gateway *g, int worker);

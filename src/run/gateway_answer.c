@@ -12,11 +12,24 @@
 #include "run/worker.h"
 
 static enum MHD_Result answer_with(struct request *r, unsigned status, struct MHD_Response *with) {
+    r->answered = true;
     if (!with) return MHD_NO;
+    if (r->work && !r->reply) { /* this is its thread; libmicrohttpd's own goes on */
+        r->reply = with;
+        r->status = status;
+        return MHD_YES;
+    }
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, GATEWAY_TIMEOUT_S);
     enum MHD_Result rc = MHD_queue_response(r->connection, status, with);
     MHD_destroy_response(with);
     return rc;
+}
+
+enum MHD_Result pl_gateway_answer_reply(struct request *r) {
+    struct MHD_Response *reply = r->reply;
+    r->work = NULL;
+    r->reply = NULL;
+    return answer_with(r, r->status, reply);
 }
 
 static struct MHD_Response *answer_text(const char *text) {
@@ -76,7 +89,7 @@ static void answer_note(struct MHD_Response *a, const uint64_t note[PL_NOTE_WORD
 enum MHD_Result pl_gateway_answer_order(struct request *r) {
     struct seat *s = r->seat;
     const struct pl_order *o = &s->order;
-    size_t dim = s->welcome.dim;
+    size_t dim = s->dim;
     const void *body = o->half_in;
     size_t bytes = dim * sizeof(uint16_t);
     if (!body) {
@@ -121,15 +134,16 @@ enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, 
     return answer_with(r, over ? MHD_HTTP_GONE : bytes ? MHD_HTTP_OK : MHD_HTTP_NO_CONTENT, a);
 }
 
-enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s) {
-    struct MHD_Response *a = answer_text(s->welcome.about);
+enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s,
+                                       const struct pl_welcome *w) {
+    struct MHD_Response *a = answer_text(w->about);
     if (!a) return MHD_NO;
     answer_add(a, PL_WIRE_SEAT, "%s", s->key);
-    answer_add(a, PL_WIRE_WORKER, "%d", s->welcome.worker);
-    answer_add(a, PL_WIRE_WORKERS, "%d", s->welcome.n_workers);
-    answer_add(a, PL_WIRE_DIM, "%zu", s->welcome.dim);
-    answer_add(a, PL_WIRE_HALF, "%u", s->welcome.half);
-    answer_add(a, PL_WIRE_SPEAKS, "%d", s->welcome.speaks);
+    answer_add(a, PL_WIRE_WORKER, "%d", w->worker);
+    answer_add(a, PL_WIRE_WORKERS, "%d", w->n_workers);
+    answer_add(a, PL_WIRE_DIM, "%zu", w->dim);
+    answer_add(a, PL_WIRE_HALF, "%u", w->half);
+    answer_add(a, PL_WIRE_SPEAKS, "%d", w->speaks);
     answer_add(a, PL_WIRE_RUN, "%s", r->gateway->conf.run);
     answer_add(a, PL_WIRE_EPOCH, "%" PRIu64, r->gateway->conf.epoch);
     answer_add(a, PL_WIRE_RETURNS, "%d", r->gateway->conf.returns);
@@ -138,8 +152,8 @@ enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s) 
 
 enum MHD_Result pl_gateway_answer_newest(struct request *r) {
     struct seat *s = r->seat;
-    struct MHD_Response *a = MHD_create_response_from_buffer(s->welcome.dim * sizeof *s->room,
-                                                             s->room, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *a =
+        MHD_create_response_from_buffer(s->dim * sizeof *s->room, s->room, MHD_RESPMEM_PERSISTENT);
     if (!a) return MHD_NO;
     answer_note(a, s->order.note);
     return answer_with(r, MHD_HTTP_OK, a);

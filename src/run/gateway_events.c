@@ -17,45 +17,46 @@ static ssize_t events_standby(struct request *r, char *buffer, size_t max) {
     return snprintf(buffer, max, "standby %s\n", url);
 }
 
-/* The next line: a cancel, the end, or a beat. */
+/* The next line: a cancel, the end, or a beat. 0: it waits for one. */
 static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
     struct request *r = ctx;
     struct seat *s = r->seat;
     struct pl_gateway *g = r->gateway;
     (void)pos;
-    for (;;) {
-        uint64_t task = atomic_load(&s->task), now = pl_now_ns();
+    atomic_uint *word = pl_client_link_bell(s->link);
+    unsigned seen = atomic_load(word);
+    uint64_t task = atomic_load(&s->task), now = pl_now_ns();
+    pl_lock_enter(g->lock);
+    bool over = g->over, ended = s->ended;
+    pl_lock_leave(g->lock);
+    if (atomic_load(&r->cut)) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (!over && ended) return MHD_CONTENT_READER_END_OF_STREAM;
+    ssize_t standby = over ? 0 : events_standby(r, buffer, max);
+    if (standby > 0) return standby;
+    enum pl_relay what = PL_RELAY_OVER;
+    if (!over) what = pl_client_link_watch(s->link, task != r->told ? task : 0);
+    if (what == PL_RELAY_OVER) {
+        if (r->told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
+        r->told = UINT64_MAX;
         pl_lock_enter(g->lock);
-        bool over = g->over, ended = s->ended;
+        s->told = true;
         pl_lock_leave(g->lock);
-        if (atomic_load(&r->cut)) return MHD_CONTENT_READER_END_OF_STREAM;
-        if (!over && ended) return MHD_CONTENT_READER_END_OF_STREAM;
-        ssize_t standby = over ? 0 : events_standby(r, buffer, max);
-        if (standby > 0) return standby;
-        uint64_t ns = r->beat_ns > now ? r->beat_ns - now : 0;
-        enum pl_relay what = over ? PL_RELAY_OVER : PL_RELAY_NOTHING;
-        bool beat = r->beat_ns <= now;
-        if (!over && !beat) what = pl_client_link_watch(s->link, task != r->told ? task : 0, ns);
-        if (what == PL_RELAY_OVER) {
-            if (r->told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
-            r->told = UINT64_MAX;
-            pl_lock_enter(g->lock);
-            s->told = true;
-            pl_lock_leave(g->lock);
-            return snprintf(buffer, max, "over\n");
-        }
-        if (what == PL_RELAY_CANCELLED && atomic_load(&s->task) == task) {
-            r->told = task;
-            return snprintf(buffer, max, "cancel %" PRIu64 "\n", task);
-        }
-        if (beat) {
-            r->beat_ns = now + PL_WIRE_BEAT_S * GATEWAY_SECOND;
-            return snprintf(buffer, max, "beat\n");
-        }
+        return snprintf(buffer, max, "over\n");
     }
+    if (what == PL_RELAY_CANCELLED && atomic_load(&s->task) == task) {
+        r->told = task;
+        return snprintf(buffer, max, "cancel %" PRIu64 "\n", task);
+    }
+    if (r->beat_ns <= now) {
+        r->beat_ns = GATEWAY_TOGETHER(now + PL_WIRE_BEAT_S * GATEWAY_SECOND);
+        return snprintf(buffer, max, "beat\n");
+    }
+    pl_gateway_park(r, word, seen, r->beat_ns - now);
+    return 0;
 }
 
 enum MHD_Result pl_gateway_events(struct request *r) {
+    r->answered = true;
     struct MHD_Response *a =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1024, events_next, r, NULL);
     if (!a) return MHD_NO;

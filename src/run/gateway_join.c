@@ -90,7 +90,8 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     }
     struct seat *s = calloc(1, sizeof *s);
     if (!s) return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
-    if (pl_client_link_connect(&conf, &s->link, &s->welcome, &why)) {
+    struct pl_welcome welcome;
+    if (pl_client_link_connect(&conf, &s->link, &welcome, &why)) {
         free(s);
         const char *sentence = strstr(why.text, " refuses: ");
         pl_gateway_report(g, r->name, sentence ? sentence + 10 : why.text);
@@ -98,16 +99,18 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     }
     s->gateway = g;
     s->kind = c->kind;
+    s->worker = welcome.worker;
+    s->dim = welcome.dim;
     s->seen_ns = pl_now_ns();
     memcpy(s->name, r->name, sizeof s->name);
-    if (s->kind == PL_CLIENT_EVALUATOR) s->room = malloc(s->welcome.dim * sizeof *s->room);
-    int worker = s->kind == PL_CLIENT_WORKER ? s->welcome.worker : -1;
+    if (s->kind == PL_CLIENT_EVALUATOR) s->room = malloc(s->dim * sizeof *s->room);
+    int worker = s->kind == PL_CLIENT_WORKER ? s->worker : -1;
     if (!pl_gateway_key(g, worker, s->key) || (s->kind == PL_CLIENT_EVALUATOR && !s->room)) {
         pl_gateway_seat_free(s);
         return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
     }
     pl_log_detail(g->conf.log, "%s %d joined over the network%s%s",
-                  s->kind == PL_CLIENT_EVALUATOR ? "evaluator" : "worker", s->welcome.worker + 1,
+                  s->kind == PL_CLIENT_EVALUATOR ? "evaluator" : "worker", s->worker + 1,
                   s->name[0] ? " as " : "", s->name);
     pl_lock_enter(g->lock);
     s->next = g->seats;
@@ -117,5 +120,5 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     r->seat = s;
     pl_lock_leave(g->lock);
     pl_gateway_ring(g);
-    return pl_gateway_answer_seat(r, s);
+    return pl_gateway_answer_seat(r, s, &welcome);
 }

@@ -1,6 +1,6 @@
 /* Orders, results, and versions for an evaluator.
  *
- * Threads: the request's. */
+ * Threads: libmicrohttpd's, which must not wait; for an evaluator the request's own. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "run/gateway_state.h"
 
 #define ORDER_POLL_NS (25 * GATEWAY_SECOND) /* a request for one is answered after that at last */
+#define ORDER_LOOK_NS (5 * GATEWAY_SECOND)  /* in case that nobody has rung */
 
 /* Before the body: what it must be, and where it goes. */
 const char *pl_gateway_order_begin(struct request *r) {
@@ -20,10 +21,10 @@ const char *pl_gateway_order_begin(struct request *r) {
     bool usable = r->has_result && r->result.defect == PL_NO_DEFECT;
     size_t size = s->order.half_out ? sizeof(uint16_t) : sizeof(float);
     r->late = r->has_result && r->result.task != atomic_load(&s->task);
-    r->room = usable ? s->welcome.dim * size : 0;
+    r->room = usable ? s->dim * size : 0;
     if (r->late) { /* of an order that was replaced, or sent again: it is read and dropped */
         size_t n = strtoull(length, NULL, 10);
-        if (n > s->welcome.dim * sizeof(float)) return "the result has the wrong length";
+        if (n > s->dim * sizeof(float)) return "the result has the wrong length";
         r->room = n;
         return NULL;
     }
@@ -43,44 +44,68 @@ static void order_push(struct request *r) {
     pl_gateway_ring(r->gateway);
 }
 
-/* Waits in the link, for something that wait() looks for, until it is there or this request is not
- * wanted any more. */
-static int order_wait(struct request *r, int (*wait)(struct seat *s, uint64_t ns)) {
-    struct pl_gateway *g = r->gateway;
-    struct seat *s = r->seat;
-    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    pl_lock_enter(g->lock);
-    r->waits = true;
-    bool ended = s->ended || g->over;
-    pl_lock_leave(g->lock);
+/* For how long a request waits for what it asks for. */
+static uint64_t order_patience(struct request *r) {
     bool bad = false;
-    uint64_t ns = ORDER_POLL_NS, ms = pl_gateway_said_whole(r, PL_WIRE_WAIT, ns / 1000000, &bad);
-    if (pl_gateway_said(r, PL_WIRE_WAIT) && !bad) ns = ms * 1000000;
-    int rc = ended || atomic_load(&r->cut) ? PL_EINTR : wait(s, ns);
-    if (rc == PL_OK && !pl_gateway_standby_hold(r, s->order.note)) rc = PL_EINTR;
-    pl_lock_enter(g->lock);
-    r->waits = false;
-    ended = s->ended || g->over;
-    pl_lock_leave(g->lock);
-    if (ended) return PL_ECANCELLED;
-    return rc == PL_OK && atomic_load(&r->cut) ? PL_EINTR : rc;
+    uint64_t ms = pl_gateway_said_whole(r, PL_WIRE_WAIT, ORDER_POLL_NS / 1000000, &bad);
+    return pl_gateway_said(r, PL_WIRE_WAIT) && !bad ? ms * 1000000 : ORDER_POLL_NS;
 }
 
-static int order_pull(struct seat *s, uint64_t ns) {
-    return pl_client_link_pull(s->link, ns, &s->order);
+/* Whether the request is not wanted any more: PL_ECANCELLED, its seat has ended; PL_EINTR, it was
+ * cut; or else PL_OK. From the first time on it can be sent away. */
+static int order_wanted(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    pl_lock_enter(g->lock);
+    r->waits = true;
+    bool ended = r->seat->ended || g->over;
+    pl_lock_leave(g->lock);
+    return ended ? PL_ECANCELLED : atomic_load(&r->cut) ? PL_EINTR : PL_OK;
+}
+
+/* It waits no more. */
+static void order_settled(struct request *r) {
+    pl_lock_enter(r->gateway->lock);
+    r->waits = false;
+    pl_lock_leave(r->gateway->lock);
+}
+
+/* Pulls the order, unless it has one; PL_ETIMEDOUT: there is none yet. */
+static int order_pull(struct request *r) {
+    int rc = order_wanted(r);
+    if (rc || r->pulled) return rc;
+    do rc = pl_client_link_pull(r->seat->link, 0, &r->seat->order); /* does not wait */
+    while (rc == PL_EINTR);
+    r->pulled = rc == PL_OK;
+    return rc ? rc : order_wanted(r);
+}
+
+/* The first time: what came with the request. */
+static void order_arrived(struct request *r) {
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    r->end_ns = pl_now_ns() + order_patience(r);
+    order_push(r);
+    atomic_store(&r->seat->task, 0);
 }
 
 enum MHD_Result pl_gateway_order_next(struct request *r) {
     struct seat *s = r->seat;
     if (r->n != r->room)
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "the result is incomplete");
-    order_push(r);
-    atomic_store(&s->task, 0);
-    int rc = order_wait(r, order_pull);
+    if (r->end_ns == 0) order_arrived(r);
+    atomic_uint *link = pl_client_link_bell(s->link), *bell = &r->gateway->bell;
+    unsigned seen = atomic_load(link), rung = atomic_load(bell);
+    uint64_t now = pl_now_ns();
+    int rc = order_pull(r);
+    if (rc == PL_OK && pl_gateway_standby_holds(r, s->order.note))
+        return pl_gateway_park(r, bell, rung, ORDER_LOOK_NS);
+    if (rc == PL_ETIMEDOUT && now < r->end_ns) {
+        uint64_t left = r->end_ns - now;
+        return pl_gateway_park(r, link, seen, left < ORDER_LOOK_NS ? left : ORDER_LOOK_NS);
+    }
+    order_settled(r);
     if (rc == PL_ECANCELLED) return pl_gateway_answer_gone(r);
     if (rc)
-        return pl_gateway_answer(r, atomic_load(&r->cut) ? MHD_HTTP_CONFLICT : MHD_HTTP_NO_CONTENT,
-                                 "");
+        return pl_gateway_answer(r, rc == PL_EINTR ? MHD_HTTP_CONFLICT : MHD_HTTP_NO_CONTENT, "");
     if (s->order.n_strips > 0) {
         struct pl_result none = {.task = s->order.task, .defect = PL_NOT_COMPUTED, .loss = NAN};
         pl_shm.link.push(s->link, &none);
@@ -91,15 +116,16 @@ enum MHD_Result pl_gateway_order_next(struct request *r) {
     return pl_gateway_answer_order(r);
 }
 
-static int order_newest(struct seat *s, uint64_t ns) {
-    return pl_client_link_newest(s->link, ns, s->room, s->order.note);
-}
-
 enum MHD_Result pl_gateway_order_newest(struct request *r) {
     struct seat *s = r->seat;
     if (s->kind != PL_CLIENT_EVALUATOR)
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a worker has orders; ask for /next");
-    int rc = order_wait(r, order_newest);
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    uint64_t ns = order_patience(r);
+    int rc = order_wanted(r);
+    if (!rc) rc = pl_client_link_newest(s->link, ns, s->room, s->order.note);
+    if (!rc) rc = order_wanted(r);
+    order_settled(r);
     if (rc == PL_ECANCELLED) return pl_gateway_answer_gone(r);
     if (rc) return pl_gateway_answer(r, MHD_HTTP_NO_CONTENT, "");
     return pl_gateway_answer_newest(r);

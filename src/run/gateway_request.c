@@ -1,19 +1,24 @@
 /* A request, from its headers to its end.
  *
- * Threads: the request's. */
+ * Threads: libmicrohttpd's, which must not wait, and those of requests that do. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "run/gateway_state.h"
 #include "sys/numerals.h"
+#include "sys/thread.h"
+
+#define REQUEST_TURN_NS (6 * GATEWAY_SECOND) /* for an earlier request of the same seat to end */
 
 static enum MHD_Result request_word(struct request *r) {
     r->text[r->n < sizeof r->text ? r->n : sizeof r->text - 1] = '\0';
-    int rc = pl_client_link_say(r->seat->link, r->text, GATEWAY_SECOND);
+    int rc = pl_client_link_say(r->seat->link, r->text, r->work ? GATEWAY_SECOND : 0);
+    if (rc == PL_ETIMEDOUT && !r->work) return pl_gateway_aside(r, request_word);
     if (rc == PL_OK) return pl_gateway_answer(r, MHD_HTTP_ACCEPTED, "");
     if (rc == PL_EUSAGE)
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST,
@@ -68,6 +73,24 @@ static enum route request_route(const char *method, const char *url, const char 
     return ROUTE_NONE;
 }
 
+/* An earlier request of the seat has ended, or was sent away. 0, or the status with which this one
+ * is refused. If its turn has not come, it waits, and `turn` stays. */
+static unsigned request_turn(struct request *r, const char **why) {
+    unsigned seen = atomic_load(&r->gateway->bell);
+    *why = "another request of this client is being answered";
+    if (!pl_gateway_seat_take(r->seat, r)) {
+        if (pl_now_ns() >= r->turn_ns || atomic_load(&r->cut)) return MHD_HTTP_CONFLICT;
+        pl_gateway_park(r, &r->gateway->bell, seen, GATEWAY_SECOND / 20);
+        return 0;
+    }
+    r->turn = false;
+    if (r->route != ROUTE_NEXT) return 0;
+    r->into = NULL;
+    *why = pl_gateway_order_begin(r);
+    if (!*why) return 0;
+    return strstr(*why, "length") ? MHD_HTTP_CONTENT_TOO_LARGE : MHD_HTTP_BAD_REQUEST;
+}
+
 /* The headers have come. 0, or the status with which it is refused. */
 static unsigned request_begin(struct request *r, const char *method, const char *url,
                               const char **why) {
@@ -95,28 +118,23 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     *why = "this seat is not known";
     if (!pl_gateway_seat_find(r, key, n))
         return pl_gateway_over(r->gateway) ? MHD_HTTP_GONE : MHD_HTTP_NOT_FOUND;
-    *why = "another request of this client is being answered";
-    bool uses = r->route == ROUTE_NEXT || r->route == ROUTE_NEWEST;
-    if (uses && !pl_gateway_seat_take(r->seat, r)) return MHD_HTTP_CONFLICT;
-    if (r->route != ROUTE_NEXT) return 0;
-    r->into = NULL;
-    *why = pl_gateway_order_begin(r);
-    if (!*why) return 0;
-    return strstr(*why, "length") ? MHD_HTTP_CONTENT_TOO_LARGE : MHD_HTTP_BAD_REQUEST;
+    r->turn = r->route == ROUTE_NEXT || r->route == ROUTE_NEWEST;
+    r->turn_ns = pl_now_ns() + REQUEST_TURN_NS;
+    return r->turn ? request_turn(r, why) : 0;
 }
 
 static enum MHD_Result request_end(struct request *r) {
     switch (r->route) {
-    case ROUTE_JOIN: return pl_gateway_join(r);
+    case ROUTE_JOIN: return pl_gateway_aside(r, pl_gateway_join);
     case ROUTE_NEXT: return pl_gateway_order_next(r);
     case ROUTE_EVENTS: return pl_gateway_events(r);
     case ROUTE_WORD: return request_word(r);
-    case ROUTE_NEWEST: return pl_gateway_order_newest(r);
-    case ROUTE_LEAVE: return request_leave(r);
+    case ROUTE_NEWEST: return pl_gateway_aside(r, pl_gateway_order_newest);
+    case ROUTE_LEAVE: return pl_gateway_aside(r, request_leave);
     case ROUTE_SETUP:
         return r->gateway->conf.setup ? pl_gateway_answer(r, MHD_HTTP_OK, r->gateway->conf.setup)
                                       : pl_gateway_answer(r, MHD_HTTP_NOT_FOUND, "there is none");
-    case ROUTE_COPY: return pl_gateway_standby(r);
+    case ROUTE_COPY: return pl_gateway_aside(r, pl_gateway_standby);
     case ROUTE_VOTE: return pl_gateway_vote(r);
     case ROUTE_HEALTH: return pl_gateway_answer(r, MHD_HTTP_OK, "ok\n");
     case ROUTE_NONE: break;
@@ -148,7 +166,8 @@ static struct request *request_new(struct pl_gateway *g, struct MHD_Connection *
     if (r->next) r->next->previous = r;
     g->requests = r;
     pl_lock_leave(g->lock);
-    pl_gateway_ring(g);
+    struct epoll_event closed = {.events = EPOLLRDHUP, .data = {.fd = r->fd}};
+    epoll_ctl(g->poll, EPOLL_CTL_ADD, r->fd, &closed);
     return r;
 }
 
@@ -159,7 +178,9 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     (void)connection, (void)code;
     if (!r) return;
     struct seat *s = r->seat, *over = NULL;
+    pl_thread_join(r->thread);
     pl_lock_enter(g->lock);
+    epoll_ctl(g->poll, EPOLL_CTL_DEL, r->fd, NULL);
     if (r->next) r->next->previous = r->previous;
     if (r->previous)
         r->previous->next = r->next;
@@ -174,6 +195,7 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     }
     pl_lock_leave(g->lock);
     if (over) pl_gateway_seat_free(over);
+    free(r->absent);
     free(r);
     *context = NULL;
     pl_gateway_ring(g);
@@ -189,19 +211,22 @@ enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection,
         const char *why;
         if (!(r = *context = request_new(cls, connection))) return MHD_NO;
         unsigned status = request_begin(r, method, url, &why);
-        r->answered = status != 0;
         if (status == MHD_HTTP_GONE) return pl_gateway_answer_gone(r);
         return status ? pl_gateway_answer(r, status, why) : MHD_YES;
     }
+    if (r->reply) return pl_gateway_answer_reply(r);
     /* a server that is being stopped queues no answers, and goes on with the request */
     if (r->answered) return MHD_NO;
+    if (r->turn && (r->refusal = request_turn(r, &r->why))) r->turn = false;
+    if (r->turn) return MHD_YES;
     if (*data_size > 0) {
-        if (*data_size > r->room - r->n) return MHD_NO;
-        if (r->into) memcpy(r->into + r->n, data, *data_size);
-        r->n += *data_size;
+        if (!r->refusal) {
+            if (*data_size > r->room - r->n) return MHD_NO;
+            if (r->into) memcpy(r->into + r->n, data, *data_size);
+            r->n += *data_size;
+        }
         *data_size = 0;
         return MHD_YES;
     }
-    r->answered = true;
-    return request_end(r);
+    return r->refusal ? pl_gateway_answer(r, r->refusal, r->why) : request_end(r);
 }

@@ -47,6 +47,7 @@ static bool said_absent(struct request *r) {
     const char *text = pl_gateway_said(r, PL_WIRE_ABSENT);
     size_t n = text ? strlen(text) : 0;
     if (n % 16 || n / 16 > PL_ABSENT_WORDS) return false;
+    if (n > 0 && !(r->absent = calloc(n / 16, sizeof *r->absent))) return false;
     for (size_t i = 0; i < n / 16; i++) {
         char word[17], *end;
         memcpy(word, text + 16 * i, 16);

@@ -7,7 +7,6 @@
 
 #include "run/gateway_state.h"
 
-#define SEAT_TURN_NS (6 * GATEWAY_SECOND)   /* for an earlier request of the same seat to end */
 #define SEAT_LEAST_NS (10 * GATEWAY_SECOND) /* without a connection, before a seat is taken, */
 #define SEAT_MOST_NS (120 * GATEWAY_SECOND) /* and at most; */
 #define SEAT_TOLD_NS (600 * GATEWAY_SECOND) /* if the server knows, and decides itself */
@@ -68,24 +67,19 @@ uint64_t pl_gateway_seat_patience(const struct seat *s) {
     return ns < SEAT_LEAST_NS ? SEAT_LEAST_NS : ns > SEAT_MOST_NS ? SEAT_MOST_NS : ns;
 }
 
-/* Makes this request the one that uses the link. An earlier one that waits is sent away; one whose
- * result is arriving is waited for. */
+/* One that waits without a thread leaves the link alone from now on. */
 bool pl_gateway_seat_take(struct seat *s, struct request *r) {
     struct pl_gateway *g = s->gateway;
-    uint64_t now = pl_now_ns(), end = now + SEAT_TURN_NS;
-    for (;;) {
-        unsigned seen = atomic_load(&g->bell);
-        pl_lock_enter(g->lock);
-        bool mine = !s->has || s->has == r;
-        if (mine) s->has = r;
-        if (!mine && s->has->waits) {
-            atomic_store(&s->has->cut, true);
-            pl_client_link_interrupt(s->link);
-        }
-        pl_lock_leave(g->lock);
-        if (mine) return true;
-        now = pl_now_ns();
-        if (now >= end || atomic_load(&r->cut)) return false;
-        pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
+    pl_lock_enter(g->lock);
+    struct request *earlier = s->has != r ? s->has : NULL;
+    bool sent_away = earlier && earlier->waits;
+    if (sent_away) {
+        atomic_store(&earlier->cut, true);
+        pl_client_link_interrupt(s->link);
     }
+    bool mine = !earlier || (sent_away && earlier->parked);
+    if (mine) s->has = r;
+    pl_lock_leave(g->lock);
+    if (sent_away) pl_gateway_look(g);
+    return mine;
 }

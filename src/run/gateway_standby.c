@@ -183,20 +183,14 @@ enum MHD_Result pl_gateway_standby(struct request *r) {
 
 /* --- orders ---------------------------------------------------------------------------------- */
 
-bool pl_gateway_standby_hold(struct request *r, const uint64_t note[PL_NOTE_WORDS]) {
+bool pl_gateway_standby_holds(struct request *r, const uint64_t note[PL_NOTE_WORDS]) {
     struct pl_gateway *g = r->gateway;
     struct pl_order o = {0};
     memcpy(o.note, note, sizeof o.note);
     const struct pl_run_note n = pl_note_unpack(&o);
-    for (;;) {
-        unsigned seen = atomic_load(&g->bell);
-        pl_lock_enter(g->lock);
-        const struct standby *s = &g->standby;
-        bool waits =
-            s->here && (s->has == PL_NO_COPY || s->has < n.version) && !g->over && !r->seat->ended;
-        pl_lock_leave(g->lock);
-        if (!waits) return true;
-        if (atomic_load(&r->cut)) return false;
-        pl_futex_wait(&g->bell, seen, STANDBY_LOOK_NS);
-    }
+    pl_lock_enter(g->lock);
+    const struct standby *s = &g->standby;
+    bool lacks = s->here && (s->has == PL_NO_COPY || s->has < n.version);
+    pl_lock_leave(g->lock);
+    return lacks;
 }

@@ -1,8 +1,9 @@
 /* The inside of the gateway, which its files share. A request is one HTTP request; a seat is what a
  * client has between them.
  *
- * Threads: libmicrohttpd's, one per connection, and pl_gateway_watch(). `lock` protects the lists
- * and the members that say so; `bell` is rung when one of them changes. */
+ * Threads: a few of libmicrohttpd's, which never wait; those of requests that take their time
+ * (gateway_park.c); and pl_gateway_watch(). `lock` protects the lists and the members that say so;
+ * `bell` is rung when one of them changes. */
 #ifndef PL_RUN_GATEWAY_STATE_H
 #define PL_RUN_GATEWAY_STATE_H
 
@@ -19,6 +20,7 @@
 #define GATEWAY_SECOND UINT64_C(1000000000)
 #define GATEWAY_END_NS (3 * GATEWAY_SECOND) /* for clients to learn that the run has ended */
 #define GATEWAY_TIMEOUT_S 10u               /* without progress: handshakes, slow senders */
+#define GATEWAY_TOGETHER(ns) ((ns) - (ns) % (GATEWAY_SECOND / 4)) /* one look for many waits */
 #define GATEWAY_NAME 64
 #define GATEWAY_URL 300
 #define GATEWAY_SERVER "server" /* the name in a server's certificate */
@@ -29,7 +31,8 @@ struct seat {
     struct pl_gateway *gateway;
     char key[PL_WIRE_KEY + 1], name[GATEWAY_NAME]; /* of its certificate */
     struct pl_link *link;
-    struct pl_welcome welcome;
+    int worker;  /* its number, */
+    size_t dim;  /* and the length of its vectors */
     float *room; /* [dim] of an evaluator */
     enum pl_client_kind kind;
     /* the gateway's lock */
@@ -84,32 +87,51 @@ struct request {
     struct seat *seat;
     int fd;
     bool answered;   /* or about to be */
-    bool waits;      /* the gateway's lock: it waits in the link, and may be interrupted */
+    bool waits;      /* the gateway's lock: it waits in the link, and may be sent away */
     atomic_bool cut; /* its connection is closed, or another request takes its place */
     bool has_result, late;
     bool follows; /* it is a standby's */
     struct pl_result result;
-    uint64_t absent[PL_ABSENT_WORDS];
-    char *into;     /* where the body goes; NULL: it is dropped */
-    size_t n, room; /* bytes of it so far, and in all */
+    uint64_t *absent; /* [n_absent] of the result; NULL: it has all tensors */
+    char *into;       /* where the body goes; NULL: it is dropped */
+    size_t n, room;   /* bytes of it so far, and in all */
     char text[PL_WORD_MAX];
     char name[GATEWAY_NAME];
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
     unsigned standby;       /* the change of the standby that was sent */
+    /* waiting: gateway_park.c */
+    uint64_t end_ns;          /* when it is answered at last */
+    bool turn;                /* an earlier one of its seat is waited for, */
+    uint64_t turn_ns;         /* until then; */
+    unsigned refusal;         /* or it waited in vain, which it is told after its body, */
+    const char *why;          /* and the reason */
+    bool pulled;              /* it has an order, which the standby must have first */
+    struct request *woken;    /* the next one that goes on */
+    bool parked;              /* the gateway's lock: its connection is suspended until */
+    atomic_uint *word;        /* *word is not `seen`, */
+    unsigned seen;            /* or */
+    uint64_t until_ns;        /* then */
+    bool aside;               /* the gateway's lock: a thread carries out work() */
+    struct pl_thread *thread; /* which was started, */
+    enum MHD_Result (*work)(struct request *r);
+    struct MHD_Response *reply; /* and what it leaves */
+    unsigned status;
 };
 
 struct pl_gateway {
     struct pl_gateway_conf conf;
     struct pl_httpd *httpd;
-    int wake;
+    int wake, poll;               /* of the watch: an eventfd, and what it polls */
     char *pem[3];                 /* authority, certificate, key */
     char *allowed;                /* names, one per line; NULL: all */
     char secret[PL_WIRE_KEY + 1]; /* of the keys of its seats */
     struct pl_thread *watch;
+    uint64_t tidy_ns; /* when the watch closes idle connections */
     atomic_uint bell;
     _Atomic uint64_t seen; /* see gateway.h */
     atomic_bool moved;     /* a worker is away or back, and it was not told */
     struct pl_lock *lock;  /* of the rest */
+    uint64_t look_ns;      /* when the watch looks again */
     struct seat *seats;
     struct request *requests;
     struct standby standby;
@@ -120,17 +142,18 @@ struct pl_gateway {
     bool over, closed;
 };
 
-/* gateway.c: wakes whoever waits for a change; whether the run has ended; reports that a client was
- * refused, but not of everybody who knocks. */
+/* gateway.c: wakes whoever waits for a change; only the watch; whether the run has ended; reports
+ * that a client was refused, but not of everybody who knocks. */
 void pl_gateway_ring(struct pl_gateway *g);
+void pl_gateway_look(struct pl_gateway *g);
 bool pl_gateway_over(struct pl_gateway *g);
 void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what);
 
 /* gateway_seat.c. remove() takes a seat out of the list if it has ended and nobody knows it; the
  * caller has the lock, and frees what is returned after it has left it. end() ends whatever waits
  * for it; the caller has the lock. find() makes the caller one who knows it. take() makes this
- * request the one that uses the link: an earlier one that waits is sent away, and one whose result
- * is arriving is waited for. */
+ * request the one that uses the link: an earlier one that waits is sent away. False: its result is
+ * arriving, or it is being answered. */
 void pl_gateway_seat_free(struct seat *s);
 struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s);
 void pl_gateway_seat_end(struct seat *s);
@@ -153,16 +176,25 @@ bool pl_gateway_said_result(struct request *r);
 
 /* gateway_answer.c: what the server answers. */
 enum MHD_Result pl_gateway_answer(struct request *r, unsigned status, const char *text);
-enum MHD_Result pl_gateway_answer_gone(struct request *r); /* the run is over, or it hung up */
+enum MHD_Result pl_gateway_answer_reply(struct request *r); /* what its thread has left */
+enum MHD_Result pl_gateway_answer_gone(struct request *r);  /* the run is over, or it hung up */
 enum MHD_Result pl_gateway_answer_order(struct request *r);
 enum MHD_Result pl_gateway_answer_newest(struct request *r);
 enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, size_t n,
                                        uint64_t version); /* frees the bytes; NULL: there is none */
-enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s);
+enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s,
+                                       const struct pl_welcome *w);
 
 /* gateway_join.c. Why this client must not join; NULL: it may. */
 const char *pl_gateway_stranger(struct request *r);
 enum MHD_Result pl_gateway_join(struct request *r);
+
+/* gateway_park.c. A request waits until *word is not `seen`, or `ns` have passed; then it is called
+ * again. unpark() finds those for which that is so, and returns after how long to look again;
+ * UINT64_MAX: nobody waits. aside() has a thread do work(), which answers. */
+enum MHD_Result pl_gateway_park(struct request *r, atomic_uint *word, unsigned seen, uint64_t ns);
+uint64_t pl_gateway_unpark(struct pl_gateway *g);
+enum MHD_Result pl_gateway_aside(struct request *r, enum MHD_Result (*work)(struct request *r));
 
 /* gateway_order.c. begin() decides where the body goes; it returns why there must be none. */
 const char *pl_gateway_order_begin(struct request *r);
@@ -172,14 +204,14 @@ enum MHD_Result pl_gateway_order_newest(struct request *r);
 enum MHD_Result pl_gateway_events(struct request *r); /* gateway_events.c */
 
 /* gateway_standby.c. done() ends a request of the standby; the caller has the lock. look() finds
- * out whether it is lost, and returns after how long to look again. hold() waits until the standby
- * has the version of this order; false: the request is not wanted any more. where() returns how
+ * out whether it is lost, and returns after how long to look again. holds() returns whether the
+ * standby lacks the version of this order, and must have it first. where() returns how
  * often it has changed where the standby is; "": there is none. */
 enum MHD_Result pl_gateway_standby(struct request *r);
 void pl_gateway_standby_done(struct request *r);
 unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]);
 uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now);
-bool pl_gateway_standby_hold(struct request *r, const uint64_t note[PL_NOTE_WORDS]);
+bool pl_gateway_standby_holds(struct request *r, const uint64_t note[PL_NOTE_WORDS]);
 
 enum MHD_Result pl_gateway_vote(struct request *r); /* gateway_votes.c */
 void pl_gateway_votes_free(struct pl_gateway *g);

@@ -4,10 +4,13 @@
 #define _GNU_SOURCE
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "run/gateway_state.h"
 #include "sys/httpd.h"
+
+#define WATCH_EVENTS 64
 
 /* Notes whether the client of a seat has a connection. One that never asked for its events has none
  * while it computes. The caller has the lock. */
@@ -45,66 +48,61 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
     return until - now;
 }
 
-/* Fills in what to poll; grows the array. */
-static nfds_t watch_gather(struct pl_gateway *g, struct pollfd **polled, size_t *room) {
-    nfds_t n = 1;
-    pl_lock_enter(g->lock);
-    for (struct request *r = g->requests; r; r = r->next) {
-        if (n == *room) {
-            struct pollfd *more = realloc(*polled, 2 * *room * sizeof *more);
-            if (!more) break;
-            *polled = more;
-            *room *= 2;
-        }
-        if (r->fd >= 0 && !atomic_load(&r->cut))
-            (*polled)[n++] = (struct pollfd){.fd = r->fd, .events = POLLRDHUP};
-    }
-    pl_lock_leave(g->lock);
-    return n;
-}
-
 /* A connection was closed; its number may be another one's by now. */
 static void watch_cut(struct pl_gateway *g, int fd) {
     struct pollfd now = {.fd = fd, .events = POLLRDHUP};
     pl_lock_enter(g->lock);
     for (struct request *r = g->requests; r; r = r->next) {
         if (r->fd != fd || poll(&now, 1, 0) <= 0) continue;
+        epoll_ctl(g->poll, EPOLL_CTL_DEL, fd, NULL);
         atomic_store(&r->cut, true);
         if (r->seat) pl_client_link_interrupt(r->seat->link);
     }
     pl_lock_leave(g->lock);
 }
 
+/* Ends the seats of those who have been away for too long, and connections without requests.
+ * Returns after how long to do so again. */
+static uint64_t watch_tidy(struct pl_gateway *g) {
+    struct seat *away = NULL;
+    uint64_t ns = watch_seats(g, &away), now = pl_now_ns(), soon = pl_gateway_standby_look(g, now);
+    if (now >= g->tidy_ns) {
+        pl_httpd_tidy(g->httpd, 2 * GATEWAY_TIMEOUT_S * GATEWAY_SECOND);
+        g->tidy_ns = now + GATEWAY_SECOND;
+    }
+    while (away) {
+        struct seat *next = away->next;
+        pl_log_detail(g->conf.log, "worker %d has been away for too long", /* or evaluator */
+                      away->worker + 1);
+        pl_gateway_seat_free(away);
+        away = next;
+    }
+    return soon < ns ? soon : ns;
+}
+
+/* When it looks again. Returns whether the gateway is closed. */
+static bool watch_looks(struct pl_gateway *g, uint64_t when_ns) {
+    pl_lock_enter(g->lock);
+    g->look_ns = when_ns;
+    bool closed = g->closed;
+    pl_lock_leave(g->lock);
+    return closed;
+}
+
 void pl_gateway_watch(void *arg) {
     struct pl_gateway *g = arg;
-    size_t room = 64;
-    uint64_t tidy_ns = 0;
-    struct pollfd *polled = calloc(room, sizeof *polled);
-    for (bool closed = !polled; !closed;) {
-        struct seat *away = NULL;
-        uint64_t ns = watch_seats(g, &away), count, soon = pl_gateway_standby_look(g, pl_now_ns());
+    struct epoll_event event[WATCH_EVENTS];
+    uint64_t count;
+    for (bool closed = false; !closed;) {
+        watch_looks(g, UINT64_MAX); /* whoever parks from here on rings */
+        uint64_t soon = pl_gateway_unpark(g), ns = watch_tidy(g);
         if (soon < ns) ns = soon;
-        if (pl_now_ns() >= tidy_ns) {
-            pl_httpd_tidy(g->httpd, 2 * GATEWAY_TIMEOUT_S * GATEWAY_SECOND);
-            tidy_ns = pl_now_ns() + GATEWAY_SECOND;
-        }
-        while (away) {
-            struct seat *next = away->next;
-            pl_log_detail(g->conf.log, "worker %d has been away for too long", /* or evaluator */
-                          away->welcome.worker + 1);
-            pl_gateway_seat_free(away);
-            away = next;
-        }
-        polled[0] = (struct pollfd){.fd = g->wake, .events = POLLIN};
-        nfds_t n = watch_gather(g, &polled, &room);
-        if (poll(polled, n, (int)(ns / 1000000) + 1) > 0) {
-            if (polled[0].revents && read(g->wake, &count, sizeof count) < 0) count = 0;
-            for (nfds_t i = 1; i < n; i++)
-                if (polled[i].revents) watch_cut(g, polled[i].fd);
-        }
-        pl_lock_enter(g->lock);
-        closed = g->closed;
-        pl_lock_leave(g->lock);
+        closed = watch_looks(g, pl_now_ns() + ns);
+        int n = closed ? 0 : epoll_wait(g->poll, event, WATCH_EVENTS, (int)(ns / 1000000) + 1);
+        for (int i = 0; i < n; i++)
+            if (event[i].data.fd != g->wake)
+                watch_cut(g, event[i].data.fd);
+            else if (read(g->wake, &count, sizeof count) < 0)
+                count = 0; /* another look has taken it */
     }
-    free(polled);
 }

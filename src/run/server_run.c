@@ -112,6 +112,11 @@ static bool run_should_end(void *server) {
     return ends || pl_engine_ended(s->engine) || now >= pl_engine_due(s->engine)->end_ns;
 }
 
+static void run_told(void *ctx) {
+    const struct server *s = ctx;
+    if (s->gateway) pl_gateway_told(s->gateway);
+}
+
 static int run_open(struct server *s) {
     const struct pl_job *job = s->job;
     int n_servers = s->conf->n_servers > 1 ? s->conf->n_servers : 1;
@@ -123,6 +128,8 @@ static int run_open(struct server *s) {
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers,
+                                .told = run_told,
+                                .told_ctx = s,
                                 .over = run_should_end,
                                 .over_ctx = s};
     pl_leases_room(job, &port);
@@ -327,6 +334,7 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
     if (!rc) rc = run_model(&s);
     if (!rc) pl_clients_end(&s);
     pl_gateway_close(s.gateway);
+    s.gateway = NULL;
     if (s.port) s.ops->shutdown(s.port, SHUTDOWN_GRACE_NS);
     pl_membership_free(&s.membership);
     if (!rc) rc = run_finish(&s);

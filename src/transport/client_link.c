@@ -232,6 +232,7 @@ int pl_client_link_enter(const struct pl_client_link_conf *conf, int sock, struc
 /* --- orders and words -------------------------------------------------------------------- */
 
 int pl_client_link_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
+    if (wait_ns == 0) l->looked_ns = 0; /* the server may have hung up, and this is the only look */
     return pl_link_pull_until(l, pl_until(pl_now_ns(), wait_ns), out);
 }
 
@@ -351,16 +352,17 @@ void pl_client_link_interrupt(struct pl_link *l) {
     pl_futex_ring(&l->mailbox->wake_worker);
 }
 
-enum pl_relay pl_client_link_watch(struct pl_link *l, uint64_t task, uint64_t ns) {
+atomic_uint *pl_client_link_bell(struct pl_link *l) {
+    return &l->mailbox->wake_worker;
+}
+
+enum pl_relay pl_client_link_watch(struct pl_link *l, uint64_t task) {
     struct pl_mailbox *b = l->mailbox;
     uint64_t word[PL_SEQLOCK_WORDS];
-    unsigned seq, seen = atomic_load(&b->wake_worker);
-    for (int looks = 0; looks < 2; looks++) {
-        if (atomic_load(&l->head->shutdown)) return PL_RELAY_OVER;
-        bool known = pl_seqlock_read(&b->order, word, &seq);
-        if (task && (atomic_load(&b->cancel) || (known && word[PL_ORDER_TASK] != task)))
-            return PL_RELAY_CANCELLED;
-        if (looks == 0) pl_futex_wait(&b->wake_worker, seen, ns);
-    }
+    unsigned seq;
+    if (atomic_load(&l->head->shutdown)) return PL_RELAY_OVER;
+    bool known = pl_seqlock_read(&b->order, word, &seq);
+    if (task && (atomic_load(&b->cancel) || (known && word[PL_ORDER_TASK] != task)))
+        return PL_RELAY_CANCELLED;
     return PL_RELAY_NOTHING;
 }

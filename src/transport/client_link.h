@@ -110,9 +110,11 @@ void pl_http_leave(struct pl_link *l);
 /* For a process that relays a client. From any thread: a pull or newest() that waits, or else the
  * next one, returns PL_EINTR. */
 void pl_client_link_interrupt(struct pl_link *l);
-/* From any thread: sleeps until the order of this task is cancelled or replaced, the server has
- * shut down, *bell is not `seen`, or `ns` have passed. */
+/* A word that changes when there may be an order, a cancel, or the end; see sys/futex.h. */
+atomic_uint *pl_client_link_bell(struct pl_link *l);
+/* From any thread: whether the order of this task is cancelled or replaced (0: none is meant), or
+ * the server has shut down. */
 enum pl_relay { PL_RELAY_NOTHING, PL_RELAY_CANCELLED, PL_RELAY_OVER };
-enum pl_relay pl_client_link_watch(struct pl_link *l, uint64_t task, uint64_t ns);
+enum pl_relay pl_client_link_watch(struct pl_link *l, uint64_t task);
 
 #endif

@@ -68,6 +68,8 @@ static int port_watch(struct pl_port *p, const struct pl_port_conf *conf, struct
     snprintf(p->about, sizeof p->about, "%s", conf->about ? conf->about : "");
     p->admit = conf->admit;
     p->admit_ctx = conf->admit_ctx;
+    p->told = conf->told;
+    p->told_ctx = conf->told_ctx;
     p->show_ns = conf->show_ns ? conf->show_ns : PL_SHOW_NS;
     p->join_ns = conf->join_ns ? conf->join_ns : PL_JOIN_NS;
     return pl_liveness_open(&liveness, &p->liveness, why);
@@ -158,7 +160,7 @@ static void port_tell(struct pl_port *p, int worker, const struct pl_order *o) {
     p->seat[worker].told = o->task;
     p->seat[worker].out = o->out;
     p->seat[worker].base = o->base;
-    pl_futex_ring(&pl_port_mailbox(p, worker)->wake_worker);
+    pl_port_ring(p, worker);
 }
 
 /* First void, then the flag: a worker clears the flag before it reads, so it finds either. */
@@ -166,7 +168,7 @@ static void port_cancel(struct pl_port *p, int worker) {
     if (!pl_port_knows(&p->seat[worker])) return;
     port_void_order(p, worker);
     atomic_store(&pl_port_mailbox(p, worker)->cancel, true);
-    pl_futex_ring(&pl_port_mailbox(p, worker)->wake_worker);
+    pl_port_ring(p, worker);
 }
 
 /* A worker writes what it holds, then checks whether the order is still the same; the server
@@ -217,7 +219,7 @@ static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
     if (p->liveness) pl_liveness_deaf(p->liveness); /* whose words are not read would not be gone */
     for (int w = 0; w < p->n_seats; w++) {
         atomic_store(&pl_port_mailbox(p, w)->cancel, true);
-        pl_futex_ring(&pl_port_mailbox(p, w)->wake_worker);
+        pl_port_ring(p, w);
     }
     while (now < end) {
         unsigned seen = pl_port_prepare_sleep(p);

@@ -138,6 +138,7 @@ bool pl_port_is_client(const struct pl_port *p, int worker) {
 bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence) {
     if (!pl_port_is_client(p, worker) || pl_areas_peers(p->memory.areas)) return false;
     pl_liveness_hang_up(p->liveness, worker, again, sentence);
+    pl_port_ring(p, worker);
     return true;
 }
 
@@ -157,7 +158,7 @@ bool pl_port_show(struct pl_port *p, int evaluator, const float *version,
     word[PL_ORDER_INPUT] = offset;
     for (int i = 0; note && i < PL_NOTE_WORDS; i++) word[PL_ORDER_NOTE + i] = note[i];
     pl_port_write_order(p, evaluator, word);
-    pl_futex_ring(&pl_port_mailbox(p, evaluator)->wake_worker);
+    pl_port_ring(p, evaluator);
     return true;
 }
 

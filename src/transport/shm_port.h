@@ -54,6 +54,8 @@ struct pl_port {
     char about[PL_ABOUT_MAX];
     enum pl_admission (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_why *why);
     void *admit_ctx;
+    void (*told)(void *ctx);
+    void *told_ctx;
     uint64_t show_ns, join_ns;
     uint64_t *half_stamp; /* [n_versions] of what is there as bfloat16; NULL: never */
 };
@@ -76,6 +78,12 @@ static inline uint64_t pl_port_offset(const struct pl_port *p, const void *vecto
 
 static inline void pl_port_wake_server(struct pl_port *p) {
     pl_futex_ring(&p->head->wake_server);
+}
+
+/* There is something for whoever has the seat. */
+static inline void pl_port_ring(const struct pl_port *p, int seat) {
+    pl_futex_ring(&pl_port_mailbox(p, seat)->wake_worker);
+    if (p->told && atomic_load(&p->seat[seat].client)) p->told(p->told_ctx);
 }
 
 static inline void pl_port_write_order(struct pl_port *p, int seat,

@@ -190,6 +190,11 @@ struct pl_port_conf {
      * does not change. If it is NULL, every client may join and speak. */
     enum pl_admission (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_why *why);
     void *admit_ctx;
+    /* Called by the server's thread after a client was told, shown or spared something. May be
+     * NULL.
+     */
+    void (*told)(void *ctx);
+    void *told_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
      * From then on it does not wait for long. If it is NULL, nobody is asked. */
     bool (*over)(void *ctx);

@@ -1,5 +1,10 @@
 /* Results that are not finite, found by the commit that reads them: the new version is what it
  * would be without them, workers look for themselves from then on, and a replay repeats it. */
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "choices.h"
 #include "suite_train.h"
 #include "timing/recording.h"
@@ -93,9 +98,14 @@ TEST(test_cannot_go_back) {
 
 /* --- real runs ----------------------------------------------------------------------------- */
 
+#define TASKS 8 /* of worker 2 are begun before the others have more; then 7 have been judged */
+
 /* From its sixth task on, worker 2 has gradients that are not finite, with a loss that is. */
 static int late_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g,
                          double *loss) {
+    atomic_int *begun = ctx; /* by worker 2 */
+    if (b->worker == 1) atomic_fetch_add(begun, 1);
+    while (b->worker != 1 && b->batch_no >= TASKS && atomic_load(begun) < TASKS) usleep(1000);
     for (int i = 0; i < 3; i++) g[i] = w[i] - 1;
     *loss = 0.5;
     if (b->worker == 1 && b->batch_no >= 5) g[2] = -INFINITY;
@@ -116,11 +126,15 @@ static size_t n_rejects(const char *tape) {
 /* The first is found by a commit; those that follow are rejected on arrival. The recording has the
  * latter alone as rejects, and a replay has both. */
 static void check_run(const char *method) {
-    const struct pl_function f = {.dim = 3, .gradient = late_gradient};
+    atomic_int *begun = mmap(NULL, sizeof *begun, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0); /* also of processes */
+    const struct pl_function f = {.dim = 3, .gradient = late_gradient, .ctx = begun};
+    assert_true(begun != MAP_FAILED);
     for (size_t i = first_spawn(); i < n_spawns(); i++) {
         char options[200], log[4096] = "";
         const char *tape = folder_path("tape");
         remove(tape);
+        atomic_store(begun, 0);
         snprintf(options, sizeof options, "method=%s workers=3 updates=120 delay=const:t=0.0005 %s",
                  method, spawns[i]);
         pl_setup *s = make("%s", options);
@@ -144,6 +158,7 @@ static void check_run(const char *method) {
         pl_run *replayed = check_same_replay(run, again, tape);
         assert_true(number(replayed, "tasks.rejected") == rejected);
     }
+    munmap(begun, sizeof *begun);
 }
 
 TEST(test_runs) {

@@ -34,11 +34,19 @@ static inline void door_say(void *ctx, int level, const char *sentence) {
 }
 
 /* With certificates if `keys` is a folder of them. */
+static inline void door_told(void *ctx) {
+    struct door *d = ctx;
+    if (d->gateway) pl_gateway_told(d->gateway);
+}
+
 static inline void door_open_with(struct door *d, int n_workers, struct pl_port_conf conf,
                                   const char *keys) {
     struct pl_why why = {""};
     atomic_init(&d->n_reports, 0);
     d->log = (struct pl_log){.say = door_say, .ctx = d};
+    d->gateway = NULL;
+    conf.told = door_told;
+    conf.told_ctx = d;
     crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
     struct pl_gateway_conf g = {.address = "127.0.0.1:0",
                                 .path = d->c.path,
@@ -63,6 +71,7 @@ static inline void door_open(struct door *d, int n_workers, struct pl_port_conf 
 
 static inline void door_close(struct door *d) {
     pl_gateway_close(d->gateway);
+    d->gateway = NULL;
     crew_close(&d->c);
 }
 

@@ -42,13 +42,19 @@ static struct crew_notes *crew_shared(void) {
 static struct pl_transport crew_http;
 static struct pl_gateway *crew_gateway;
 
-static int http_open(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why) {
+static void http_told(void *ctx) {
+    if (crew_gateway) pl_gateway_told(crew_gateway);
+}
+
+static int http_open(const struct pl_port_conf *given, struct pl_port **out, struct pl_why *why) {
     static const struct pl_log silent;
     struct pl_gateway_conf g = {.address = "127.0.0.1:0",
-                                .path = conf->listen,
-                                .n_clients = conf->n_workers,
+                                .path = given->listen,
+                                .n_clients = given->n_workers,
                                 .log = &silent};
-    int rc = pl_shm.port.open(conf, out, why);
+    struct pl_port_conf conf = *given;
+    conf.told = http_told;
+    int rc = pl_shm.port.open(&conf, out, why);
     return rc ? rc : pl_gateway_open(&g, &crew_gateway, why);
 }
 
