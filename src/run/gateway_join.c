@@ -61,18 +61,10 @@ static const char *join_past(struct request *r) {
     return NULL;
 }
 
-enum MHD_Result pl_gateway_join(struct request *r) {
-    struct pl_gateway *g = r->gateway;
-    struct pl_client_link_conf conf = {.path = g->conf.path};
-    struct pl_newcomer *c = &conf.client;
-    struct pl_why why = {""};
+/* What a client says about itself; false: that makes no sense. */
+static bool join_said(const struct request *r, struct pl_newcomer *c) {
     char kind[16];
     bool bad = false;
-    uint64_t version = pl_gateway_said_whole(r, PL_WIRE_VERSION, 1000, &bad);
-    if (version != PL_WIRE_PROTOCOL)
-        return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST,
-                                 "this server speaks protocol 1; say so in the "
-                                 "header Paceline-Protocol");
     c->dim = pl_gateway_said_whole(r, PL_WIRE_DIM, UINT64_C(1) << 40, &bad);
     c->can = pl_gateway_said_whole(r, PL_WIRE_CAN, UINT64_MAX, &bad);
     c->seat = pl_gateway_said_whole(r, PL_WIRE_NUMBER, 1000000, &bad);
@@ -81,7 +73,20 @@ enum MHD_Result pl_gateway_join(struct request *r) {
         !pl_gateway_said_text(r, PL_WIRE_KIND, kind, sizeof kind))
         bad = true;
     c->kind = strcmp(kind, "evaluator") == 0 ? PL_CLIENT_EVALUATOR : PL_CLIENT_WORKER;
-    if (bad || (kind[0] && c->kind == PL_CLIENT_WORKER && strcmp(kind, "worker") != 0))
+    return !bad && (!kind[0] || c->kind == PL_CLIENT_EVALUATOR || strcmp(kind, "worker") == 0);
+}
+
+enum MHD_Result pl_gateway_join(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    struct pl_client_link_conf conf = {.path = g->conf.path};
+    const struct pl_newcomer *c = &conf.client;
+    struct pl_why why = {""};
+    bool bad = false;
+    if (pl_gateway_said_whole(r, PL_WIRE_VERSION, 1000, &bad) != PL_WIRE_PROTOCOL)
+        return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST,
+                                 "this server speaks protocol 1; say so in the "
+                                 "header Paceline-Protocol");
+    if (bad || !join_said(r, &conf.client))
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
     const char *past = join_past(r);
     if (past) {

@@ -9,4 +9,4 @@ if "$PACELINE" keys --out none 2>&1 | grep -q "this build cannot"; then
 fi
 rm -rf none
 $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" storms 5
-$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" waiting 20
+$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" waiting 50
