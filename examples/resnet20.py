@@ -1,5 +1,6 @@
 """ResNet-20 on CIFAR-10: batch 128 per worker, rate 0.1 with five epochs of warm-up and a tenth of it
-from epochs 80 and 120 on, momentum 0.9, weight decay 1e-4, 160 epochs.
+from epochs 80 and 120 on, momentum 0.9, weight decay 1e-4, 160 epochs. Fewer --epochs shorten the
+warm-up and the rest in proportion. Pictures are shifted and mirrored at random.
 
     paceline launch -n 4 -- python3 examples/resnet20.py --data cifar-10-batches-bin --epochs 160
     python3 examples/resnet20.py --simulate --workers 32 --method dana --device cuda
@@ -46,6 +47,30 @@ def resnet20(norm=nn.BatchNorm2d, width=16, depth=3):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n_in, 10))
 
 
+class Shifted(nn.Module):
+    """Pictures for training, each shifted by up to four pixels and mirrored or not, at random."""
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        n, channels, height, width = x.shape
+
+        def numbers(end, *shape):
+            return torch.arange(end, device=x.device).view(shape)
+
+        by = torch.randint(0, 9, (2, n, 1), device=x.device)
+        rows, columns = by[0] + numbers(height, 1, -1), by[1] + numbers(width, 1, -1)
+        mirrored = torch.rand(n, 1, device=x.device) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+        shifted = nn.functional.pad(x, (4, 4, 4, 4))[
+            numbers(n, -1, 1, 1, 1),
+            numbers(channels, 1, -1, 1, 1),
+            rows.view(n, 1, height, 1),
+            columns.view(n, 1, 1, width),
+        ]
+        return shifted.contiguous(memory_format=torch.channels_last)  # faster on a GPU
+
+
 def load(folder):
     if not folder:
         g = torch.Generator().manual_seed(0)
@@ -65,12 +90,15 @@ def load(folder):
     return sets
 
 
-def schedule(workers):
-    def factor(epoch):
-        warm = (1 + (workers - 1) * min(1, epoch / 5)) / workers
-        return warm * (1 if epoch < 80 else 0.1 if epoch < 120 else 0.01)
+def schedule(workers, epochs):
+    """The factor of the rate after some epochs, for real workers, and the same as an option."""
+    over, first, second = (epochs * part for part in (1 / 32, 1 / 2, 3 / 4))
 
-    return factor
+    def factor(epoch):
+        warm = (1 + (workers - 1) * min(1, epoch / over)) / workers
+        return warm * (1 if epoch < first else 0.1 if epoch < second else 0.01)
+
+    return factor, f"warmup:over={over:g}+step:at={first:g},{second:g}"
 
 
 def main():
@@ -85,6 +113,8 @@ def main():
     torch.manual_seed(0)
     norm = nn.BatchNorm2d if args.norm == "batch" else group_norm
     model = resnet20(norm, args.width, args.depth)
+    if args.data:  # synthetic pictures are not the same when mirrored
+        model = nn.Sequential(Shifted(), model)
     train, test = load(args.data)
     optimizers = [
         torch.optim.SGD(model.parameters(), lr=args.lr, momentum=m, weight_decay=1e-4)
@@ -98,8 +128,7 @@ def main():
         train,
         test,
         optimizers,
-        schedule(workers),
-        "warmup:over=5+step:at=80,120",
+        *schedule(workers, args.epochs or 160),
     )
 
 

@@ -60,6 +60,13 @@ class Examples(unittest.TestCase):
         os.symlink(shutil.which(PYTHON) or PYTHON, os.path.join(self.folder, "python3"))
         os.environ["PATH"] = self.folder + os.pathsep + os.environ["PATH"]
 
+    def cifar10(self):
+        """A folder with files like those of CIFAR-10, of 40 pictures each."""
+        for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+            with open(os.path.join(self.folder, name), "wb") as f:
+                f.write(b"".join(bytes([i % 10]) + os.urandom(3072) for i in range(40)))
+        return self.folder
+
     def test_examples(self):
         # fashion.py is in a page
         for name, method in (("resnet20", "sync"), ("chars", "diloco:u=3")):
@@ -68,7 +75,8 @@ class Examples(unittest.TestCase):
             with self.subTest(name):
                 real = run(self.folder, ["paceline", "launch", "-n", "2", "--", *program])
                 self.assertRegex(real, r"\[0\] 4 updates, .* test loss \d+\.\d+")
-                simulated = run(self.folder, [*program, "--simulate", "--workers", "3"])
+                data = ["--data", self.cifar10()] if name == "resnet20" else []
+                simulated = run(self.folder, [*program, *data, "--simulate", "--workers", "3"])
                 self.assertRegex(simulated, r"4 updates, .* virtual seconds, test loss \d+\.\d+")
 
     def page(self, name):
