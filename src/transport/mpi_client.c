@@ -19,8 +19,7 @@ static int client_check(enum pl_client_kind kind, struct pl_why *why) {
     MPI_Query_thread(&level);
     if (level < MPI_THREAD_SERIALIZED)
         return pl_fail(why, PL_ERUN,
-                       "MPI was initialized without thread support; a client needs "
-                       "MPI_THREAD_SERIALIZED");
+                       "MPI was initialized for one thread; a client needs MPI_THREAD_SERIALIZED");
     if (kind == PL_CLIENT_EVALUATOR)
         return pl_fail(why, PL_EUSAGE, "over MPI every rank is a worker, and none an evaluator");
     return PL_OK;

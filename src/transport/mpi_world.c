@@ -131,7 +131,7 @@ static int world_start(struct pl_why *why) {
     }
     if (level < MPI_THREAD_FUNNELED)
         return pl_fail(why, PL_ERUN,
-                       "MPI was initialized without thread support; use MPI_THREAD_FUNNELED");
+                       "MPI was initialized without thread support; use MPI_THREAD_SERIALIZED");
     MPI_Comm_dup(MPI_COMM_WORLD, &world.comm);
     MPI_Comm_create_errhandler(world_error, &handler);
     MPI_Comm_set_errhandler(world.comm, handler);

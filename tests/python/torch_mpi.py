@@ -34,7 +34,7 @@ model.extra = torch.nn.Linear(5, 1)
 groups = [{"params": model[:2].parameters()},
           {"params": [*model[2].parameters(), *model.extra.parameters()], "lr": 0.04 / width}]
 opt = pl.Optimizer(torch.optim.SGD(groups, lr=0.08 / width, momentum=0.9), model, method=method,
-                   updates=12, checkpoint=checkpoint)
+                   updates=12, checkpoint=checkpoint, zero_copy="zero" in sys.argv)
 g = torch.Generator().manual_seed(17 + opt.rank)
 step = 0
 while not opt.ended:
@@ -57,6 +57,9 @@ with open(f"rank{opt.rank}", "w") as f:
 ASKS = """
 import ctypes, sys
 from paceline import _client
+if len(sys.argv) > 3:  # something else initializes MPI
+    mpi, got = ctypes.CDLL(sys.argv[3], ctypes.RTLD_GLOBAL), ctypes.c_int()
+    mpi.MPI_Init_thread(None, None, int(sys.argv[4]), ctypes.byref(got))
 seat = _client.Client("mpi:", token=sys.argv[1], dim=int(sys.argv[2]))
 dim, n = seat.server["dim"], 0
 while seat.pull(60):
@@ -75,7 +78,16 @@ try:
 except Exception as e:
     with open(f"rank{seat.task.worker}", "w") as f:
         f.write(f"{n > 4} {e}")
+if len(sys.argv) > 3:
+    mpi.MPI_Finalize()
 """
+
+
+def mpi_library() -> str:
+    """The name of the MPI library, for a program that initializes it."""
+    module = os.path.join(os.environ["BUILD_DIR"], "libpaceline-mpi.so")
+    needs = subprocess.run(["ldd", module], stdout=subprocess.PIPE, check=True).stdout.decode()
+    return next(line.split()[0] for line in needs.splitlines() if "libmpi" in line)
 
 
 def tensors(folder: str) -> Dict[str, bytes]:
@@ -167,8 +179,8 @@ class Mpi(unittest.TestCase):
         """A rate, a checkpoint and the end of the run, of those that may ask for them."""
         server = self.served("sync", 4)
         server[server.index("--updates") + 1] = "1000000"
-        asks = [sys.executable, "-c", ASKS]
-        done = self.job([*server, "--requests", "secret"], [*asks, "secret", "0"])
+        asks = [sys.executable, "-c", ASKS, "secret", "0", mpi_library(), "3"]
+        done = self.job([*server, "--requests", "secret"], asks)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.wrote(), ["True over MPI a process has one seat, in one run"] * 2)
         names = [n for n in os.listdir(self.at("saved")) if n.endswith(".safetensors")]
@@ -193,6 +205,8 @@ class Mpi(unittest.TestCase):
             ("has one server", [*server, "--servers", "2"], asks),
             ("use it with --listen", [*server, "--wire", "bf16"], asks),
             ("start rank 0 with --model external", ["--data", "blobs"], asks),
+            ("was initialized without thread support", server, [*asks, mpi_library(), "0"]),
+            ("was initialized for one thread", server, [*asks, mpi_library(), "1"]),
         ):
             done = self.job(first, worker)
             self.assertNotEqual(done.returncode, 0, words)
@@ -202,6 +216,8 @@ class Mpi(unittest.TestCase):
         script = [sys.executable, "-c", SCRIPT, "sync", "4", "unused"]
         done = self.run_one([MPIEXEC, "-n", "1", *script, ":", "-n", "1", *script])
         self.assertIn("rank 0 of an MPI job of several programs is the server", done.stderr)
+        done = self.run_one([*script, "zero"], PACELINE="mpi")
+        self.assertIn("which has neither group= nor zero_copy", done.stderr)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,39 @@ wait $job || fail "SIGTERM to rank 0 was no good end: $(cat err)"
 grep -q '"workers":2,' out || fail "resumed with another number of ranks: $(cat out err)"
 grep -q '"running":' out || fail "no summary: $(cat out)"
 
+# --- other programs are ranks, under every method that needs no data at the server
+"${CC:-cc}" ${SANITIZE:+-fsanitize=$SANITIZE} -std=c99 "$SOURCE_DIR/docs/examples/external.c" \
+    -I"$SOURCE_DIR/include" -L"$BUILD_DIR" -Wl,-rpath,"$BUILD_DIR" -lpaceline -lm -o external ||
+    fail "the example of a client does not compile"
+clients() { # arguments of the server …
+    ranks 1 sh -c "$each" sh "$PACELINE" train --lr 0.01 --json "$@" : -n 3 ./external mpi: \
+        >out 2>err
+}
+n_runs=0
+for method in $("$PACELINE" list method | awk '/^  [a-z]/ { print $1 }'); do
+    case $method in zeno++ | fdsgd | dsgd | fpsgd) continue ;; esac
+    for shared in yes no; do
+        [ $shared = yes ] || case $method in sync | rennala | easgd | sgp) ;; *) continue ;; esac
+        PACELINE_MPI_SHARED=$shared clients --model external:dim=2 --method "$method" \
+            --updates 20 ||
+            fail "clients under $method, shared: $shared: $(cat err)"
+        grep -q '"workers":3,.*"updates":20,' out || fail "clients under $method: $(cat out err)"
+        n_runs=$((n_runs + 1))
+    done
+done
+[ $n_runs -gt 50 ] || fail "only $n_runs runs of clients"
+rm -rf saved
+# shellcheck disable=SC2086
+clients --model external:dim=2 $saving --updates 1000000 &
+job=$!
+await has_saved ''
+kill -TERM "$(cat pid.0)"
+wait $job || fail "SIGTERM to the server of clients was no good end: $(cat err)"
+clients --checkpoint saved --resume auto --updates 1 || fail "clients resumed: $(cat err)"
+grep -q 'nothing left to do' err || fail "clients resumed, and: $(cat err)"
+clients --model external:dim=2 --servers 2 && fail "clients of two servers were not refused"
+[ "$(grep -c '^paceline: ' err)" = 1 ] || fail "two servers: not one sentence: $(cat err)"
+
 # --- where it runs can be said
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$PACELINE" train --transport shm --workers 2 \
     --model quadratic --updates 5 --json 2>err | grep -q '"workers":2' || fail "shm: $(cat err)"

@@ -89,12 +89,12 @@ class Optimizer(torch.optim.Optimizer):
         self._share()
         self.role = role or _roles.find(workers=int(options.get("workers") or 1))
         together = None
+        if self.role.over_mpi and (group is not None or zero_copy):
+            raise UsageError(
+                "over MPI every rank is a worker, with memory of its own, which has neither group= "
+                "nor zero_copy; leave them out, or start mpirun -n N python3 … alone"
+            )
         if group is not None:
-            if self.role.over_mpi:
-                raise UsageError(
-                    "group= makes several ranks one worker, but every rank of this MPI job is one; "
-                    "leave it out, or start the processes with mpirun -n N python3 … alone"
-                )
             together = Group(group, next(model.parameters()).device)
             if role is None and self.role.rank >= 0:
                 self.role = together.role(self.role)
