@@ -99,7 +99,8 @@ storm-seeds: setup ## whole runs on a virtual clock with faults by seed (SEEDS=1
 auto-suite: build ## method auto against every fixed policy and K (SUITE='--laws exp --seeds 1')
 	@scripts/auto-suite $(BUILD)/paceline $(SUITE)
 
-bench: setup ## install packages, build, run the benchmarks (PARTS='store reduce', OUT=DIR)
+bench: ## install packages, build, run the benchmarks (PARTS='store reduce', OUT=DIR)
+	@scripts/setup bench
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product bench
 	@other=clang; ! grep -q '^CMAKE_C_COMPILER:.*clang' $(BUILD)/CMakeCache.txt || other=gcc; \
