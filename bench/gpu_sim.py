@@ -193,7 +193,10 @@ def outcome(args, accuracy):
         "reports": "86.9 % against 82.7 % (32 workers, 160 epochs; made with PyTorch)",
         "note": f"Test accuracies: {', '.join(means)}. [simulate-torch.md](simulate-torch.md) has "
         "more about these runs.",
-        "verdict": required["verdict"],
+        # a shorter schedule has not trained either: who is ahead then proves nothing
+        "verdict": required["verdict"]
+        if args.epochs >= 160
+        else "cannot be told before 160 epochs",
         "expected": False,
         "required": [required],
         "commands": [
