@@ -188,6 +188,7 @@ enum {
     PL_NEEDS_SIMULATION = 1 << 12,   /* virtual time, faults and networks */
     PL_NEEDS_PROCESSES = 1 << 13,    /* workers that are processes */
     PL_NEEDS_OUR_WORKERS = 1 << 14,  /* workers that run this library's local rules */
+    PL_NEEDS_REFERENCE = 1 << 15,    /* a gradient of the server's own */
     /* what rules that work on whole contributions at a server need */
     PL_NEEDS_SERVER = PL_NEEDS_SERVER_MODEL | PL_NEEDS_WHOLE_VECTORS
 };

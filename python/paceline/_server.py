@@ -202,7 +202,12 @@ class Server:
     def _file(self, name: str) -> str:
         return os.path.join(self._scratch, name)
 
-    def _ask(self, ask: Callable[[], None], done: Callable[[], bool]) -> None:
+    def _ask(
+        self,
+        ask: Callable[[], None],
+        done: Callable[[], bool],
+        meanwhile: Optional[Callable[[], None]] = None,
+    ) -> None:
         """Sends a request, and waits until the server has carried it out."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file("refused"))
@@ -216,15 +221,22 @@ class Server:
                 raise RunError("the run has ended, and its server takes no state any more")
             if time.monotonic() > end:
                 raise RunError(f"the server has not answered for {_ANSWER} s")
+            if meanwhile:
+                meanwhile()
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
 
-    def load(self, parts: List[bytes], ask: Callable[[], None]) -> None:
-        """The server takes a state, or weights; `ask` sends the request."""
+    def load(
+        self,
+        parts: List[bytes],
+        ask: Callable[[], None],
+        meanwhile: Optional[Callable[[], None]] = None,
+    ) -> None:
+        """The server takes a state, weights or a gradient; `ask` sends the request."""
         with open(self._file("load"), "wb") as f:
             for part in parts:
                 f.write(part)
-        self._ask(ask, lambda: not os.path.exists(self._file("load")))
+        self._ask(ask, lambda: not os.path.exists(self._file("load")), meanwhile)
 
     def save(self, ask: Callable[[], None]) -> bytearray:
         """The state of the server's optimizer now; `ask` sends the request."""

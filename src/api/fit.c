@@ -138,6 +138,11 @@ static void fit_host(struct fit *f, enum pl_host host) {
             f, (struct pl_party){.what = "spawn", .given = "threads", .lacks = PL_NEEDS_PROCESSES});
 }
 
+/* Whether a client gives the server a gradient to compare with. */
+static bool fit_given_reference(const struct pl_setup *s, const struct pl_model_kind *kind) {
+    return kind && kind->by_clients && s->conf.exchange[0];
+}
+
 /* The model and the data: what their kinds declare, and what the data has once it is open. */
 static void fit_model(struct fit *f) {
     const struct pl_setup *s = f->setup;
@@ -155,7 +160,10 @@ static void fit_model(struct fit *f) {
     const struct pl_model_kind *kind = pl_setup_kind(s);
     bool wants_data = kind ? kind->wants_data : s->function.wants_data != 0;
     if (!kind || !kind->parts) model->lacks |= PL_NEEDS_MATRIX;
-    unsigned none = wants_data ? 0 : PL_NEEDS_DATA | PL_NEEDS_LABELS | PL_NEEDS_RATINGS;
+    unsigned none = wants_data ? 0
+                               : PL_NEEDS_DATA | PL_NEEDS_LABELS | PL_NEEDS_RATINGS |
+                                     (fit_given_reference(s, kind) ? 0 : PL_NEEDS_REFERENCE);
+    bool waits = pl_filter_trusts(&f->built->job.filter) > 0 && !fit_given_reference(s, kind);
     if (kind && kind->by_clients)
         fit_add(
             f, (struct pl_party){
@@ -163,7 +171,8 @@ static void fit_model(struct fit *f) {
                    .given = c->model,
                    .lacks = none,
                    .how = "is computed by other programs, which have its data; the server has none",
-                   .instead = "use another method"});
+                   .instead = waits ? "give --exchange DIR, where a client puts that gradient"
+                                    : "use another method"});
     else
         model->lacks |= none;
     if (!data) return;

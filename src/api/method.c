@@ -4,6 +4,7 @@
 
 #include "api/setup.h"
 #include "base/json.h"
+#include "core/filter.h"
 #include "core/groups.h"
 #include "sys/numerals.h"
 
@@ -21,6 +22,13 @@ static bool method_is_synchronous(const struct pl_built *b) {
            sizes.least == job->n_workers;
 }
 
+/* The number of updates after which its filter needs another gradient of the server's own; 0:
+ * never. */
+static uint64_t method_reference_every(const struct pl_choice *filter) {
+    if (pl_filter_trusts(filter) == 0) return 0;
+    return (uint64_t)((const struct pl_filter_trust *)filter->conf)->every;
+}
+
 static void method_print(const struct pl_built *b, struct pl_json *j) {
     static const char *const sends[] = {"gradients", "deltas", "models", "ranges"};
     const struct pl_local *local = (const struct pl_local *)b->job.local.entry;
@@ -32,6 +40,7 @@ static void method_print(const struct pl_built *b, struct pl_json *j) {
     pl_json_whole(j, "local_steps", local->applies_weight_decay);
     pl_json_whole(j, "any_optimizer", local->plain && local->plain(b->job.local.conf));
     pl_json_whole(j, "fixed_optim", (optim->needs & PL_NEEDS_ONE_AT_A_TIME) != 0);
+    pl_json_whole(j, "reference_every", method_reference_every(&b->job.filter));
     pl_json_whole(j, "synchronous", method_is_synchronous(b));
     pl_json_close(j, '}');
 }

@@ -15,6 +15,8 @@ static const struct {
     {PL_NEEDS_RATINGS, "needs ratings", "has none",
      "use --data ratings:FILE, or --data lowrank to try it"},
     {PL_NEEDS_DATA, "needs training samples", "has no data", "use a model that has data"},
+    {PL_NEEDS_REFERENCE, "compares with a gradient on samples of the server", "has no data",
+     "use a model that has data"},
     {PL_NEEDS_LABELS, "needs class labels", "has none", NULL},
     {PL_NEEDS_SERVER_MODEL, "needs a model at a server", "keeps a model at every worker instead",
      NULL},

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FILTER_ROW 10000    /* rejections in a row that may still be chance, */
 #define FILTER_ROW_EACH 100 /* and this many more per worker */
@@ -95,7 +96,7 @@ void pl_filter_free(struct pl_filter *f) {
 
 /* The server's own gradient, computed again only when a result is compared with it. */
 static int filter_trust(struct pl_filter *f, const struct pl_version *now) {
-    if (!f->trusted) return PL_OK;
+    if (!f->conf.trusted || !f->trusted) return PL_OK;
     uint64_t every = (uint64_t)((const struct pl_filter_trust *)f->conf.filter.conf)->every;
     uint64_t updates = f->trusted_at ? now->id - (f->trusted_at - 1) : UINT64_MAX;
     /* rejections count as well: without updates, an outdated gradient would reject all for ever */
@@ -103,6 +104,13 @@ static int filter_trust(struct pl_filter *f, const struct pl_version *now) {
     int rc = f->conf.trusted(f->conf.ctx, now->model, f->trusted);
     if (!rc) f->trusted_at = now->id + 1;
     return rc;
+}
+
+bool pl_filter_give(struct pl_filter *f, uint64_t version, const pl_real *g) {
+    if (!f || !f->trusted) return false;
+    memcpy(f->trusted, g, f->conf.dim * sizeof *g);
+    f->trusted_at = version + 1;
+    return true;
 }
 
 int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
@@ -125,7 +133,8 @@ int pl_filter_see(struct pl_filter *f, int worker, const struct pl_version *now,
                               .w = now->model,
                               .base_w = base->lookahead,
                               .trusted = f->trusted};
-    *believed = f->kind->believes(f->conf.filter.conf, &at, &f->memory, g);
+    bool compares = !f->trusted || f->trusted_at > 0;
+    *believed = compares && f->kind->believes(f->conf.filter.conf, &at, &f->memory, g);
     f->n_row = *believed ? 0 : f->n_row + 1;
     f->n_filtered += !*believed;
     return PL_OK;

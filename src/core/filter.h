@@ -16,7 +16,8 @@ struct pl_filter_conf {
     size_t dim;
     struct pl_ranges ranges; /* of the model; buffers are not judged */
     int n_workers;
-    /* The gradient of the server's own samples at w, if the filter needs it. */
+    /* The gradient of the server's own samples at w, if the filter needs it. NULL: it is given from
+     * outside, and nothing is believed before. */
     int (*trusted)(void *ctx, const pl_real *w, pl_real *out);
     void *ctx;
 };
@@ -36,6 +37,9 @@ uint32_t pl_filter_trusts(const struct pl_choice *filter);
  * borrowed. 0 or PL_ENOMEM. */
 int pl_filter_new(const struct pl_filter_conf *conf, struct pl_filter **out);
 void pl_filter_free(struct pl_filter *f);
+
+/* Gives it the gradient [dim] of the server's own samples at a version. False: it needs none. */
+bool pl_filter_give(struct pl_filter *f, uint64_t version, const pl_real *g);
 
 /* The verdict on g [dim] of `worker`, by its parameters, computed on `base` while `now` is the
  * newest version. If g is believed, it may be changed. 0, PL_ENOMEM, or what trusted() returned. */

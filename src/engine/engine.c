@@ -40,11 +40,11 @@ static int engine_filter(struct pl_engine *e, struct pl_why *why) {
     struct pl_filter_conf conf = {.filter = e->job->filter,
                                   .dim = e->job->model->dim,
                                   .ranges = e->job->ranges,
-                                  .n_workers = e->job->n_workers,
-                                  .trusted = pl_reference_gradient};
+                                  .n_workers = e->job->n_workers};
     if (e->conf.follows) return PL_OK;
     int rc = pl_reference_new(e->job, &e->reference);
     conf.ctx = e->reference;
+    conf.trusted = e->reference ? pl_reference_gradient : NULL;
     if (!rc) rc = pl_filter_new(&conf, &e->filter);
     return rc ? pl_fail(why, rc, "out of memory for the filter") : PL_OK;
 }
@@ -205,6 +205,10 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
         pl_engine_limit_reached(e);
     }
     return PL_OK;
+}
+
+bool pl_engine_give_reference(struct pl_engine *e, const float *g) {
+    return pl_filter_give(e->filter, pl_store_newest(e->store)->id, g);
 }
 
 /* --- events --------------------------------------------------------------------------------- */

@@ -178,6 +178,10 @@ bool pl_engine_ended(const struct pl_engine *e);
 void pl_engine_end(struct pl_engine *e);           /* from outside */
 bool pl_engine_reached(const struct pl_engine *e); /* the limit on updates or epochs is reached */
 
+/* The gradient [dim] of the server's own samples at the newest version, which the filter compares
+ * with if clients compute the model. False: it compares with none. */
+bool pl_engine_give_reference(struct pl_engine *e, const float *g);
+
 /* --- reading -------------------------------------------------------------------------------- */
 
 struct pl_control *pl_engine_control(const struct pl_engine *e);

@@ -34,7 +34,7 @@ static uint32_t *reference_draw(uint32_t n_all, uint32_t n) {
 int pl_reference_new(const struct pl_job *job, struct pl_reference **out) {
     uint32_t n = pl_filter_trusts(&job->filter);
     *out = NULL;
-    if (n == 0) return PL_OK;
+    if (n == 0 || job->model->kind->by_clients) return PL_OK;
     struct pl_reference *t = calloc(1, sizeof *t);
     if (!t) return PL_ENOMEM;
     t->job = job;

@@ -225,7 +225,7 @@ static const struct pl_filter_kind filter_zeno = {
            .paper = "Xie, Koyejo, Gupta, ICML 2020 (Zeno++)",
            .opts = zeno_opts,
            .conf_size = sizeof(struct zeno),
-           .needs = PL_NEEDS_SERVER | PL_NEEDS_ONE_SERVER | PL_NEEDS_DATA},
+           .needs = PL_NEEDS_SERVER | PL_NEEDS_ONE_SERVER | PL_NEEDS_REFERENCE},
     .trusts = true,
     .believes = zeno_believes,
 };

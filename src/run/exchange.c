@@ -10,17 +10,18 @@
 #include "run/server_state.h"
 
 /* What a file begins with. The steps [tensors] of 8 bytes follow, then the weights, if it has them,
- * and the vectors, [dim] floats each. */
+ * the vectors, and the reference, if it has one, [dim] floats each. */
 struct exchange_head {
     uint64_t dim, version;
     uint64_t tensors, weights, vectors; /* how many: all or 0; 1 or 0; all or 0 */
+    uint64_t reference;                 /* 1 or 0: the gradient that a filter compares with */
 };
 
 /* A file that was read. */
 struct exchange_read {
     struct exchange_head head;
     uint64_t *steps; /* [tensors] */
-    float *real;     /* [weights + vectors][dim] */
+    float *real;     /* [weights + vectors + reference][dim] */
 };
 
 static bool exchange_path(const struct server *s, const char *name, char path[PL_OUTPUT_PATH]) {
@@ -81,7 +82,7 @@ void pl_exchange_save(struct server *s) {
 
 /* Whether the file has what this run can take, or nothing of it. */
 static bool exchange_fits(const struct exchange_head *h, const struct pl_store_state *state) {
-    return h->dim == state->dim && h->weights <= 1 &&
+    return h->dim == state->dim && h->weights <= 1 && h->reference <= 1 &&
            (h->tensors == 0 || h->tensors == (uint64_t)state->n_tensors) &&
            (h->vectors == 0 || h->vectors == (uint64_t)state->n);
 }
@@ -91,7 +92,7 @@ static int exchange_parse(FILE *f, const struct pl_store_state *state, struct ex
     struct exchange_head *h = &r->head;
     if (fread(h, sizeof *h, 1, f) != 1 || !exchange_fits(h, state))
         return pl_fail(why, PL_EDATA, "what a program wants to load is of another model or rule");
-    size_t n = (size_t)(h->weights + h->vectors) * state->dim;
+    size_t n = (size_t)(h->weights + h->vectors + h->reference) * state->dim;
     r->steps = calloc((size_t)h->tensors + 1, sizeof *r->steps);
     r->real = malloc((n + 1) * sizeof *r->real);
     if (!r->steps || !r->real) return pl_fail(why, PL_ENOMEM, "out of memory for what is loaded");
@@ -122,6 +123,9 @@ static int exchange_take(struct server *s, struct pl_store *store, const struct 
         memcpy(state.vector[i], at, state.dim * sizeof *at);
     if (r->head.tensors && pl_store_set_steps(store, r->steps))
         return pl_fail(why, PL_ENOMEM, "out of memory for the steps that are loaded");
+    if (r->head.reference && !pl_engine_give_reference(s->engine, at))
+        return pl_fail(why, PL_EUSAGE,
+                       "a program gives a gradient to compare with, but the filter needs none");
     return PL_OK;
 }
 

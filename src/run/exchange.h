@@ -1,8 +1,8 @@
 /* What a client that may send requests saves and loads in the folder of --exchange: the weights,
- * and what the server's optimizer keeps (momentum, moments) with the number of its steps. The
- * server answers "save" with the file `saved`, and takes what is in the file `load`, which it
- * removes. If it cannot, the file `refused` has a sentence. docs/workers.md has the format of both
- * files.
+ * what the server's optimizer keeps (momentum, moments) with the number of its steps, and the
+ * gradient that a filter compares with. The server answers "save" with the file `saved`, and takes
+ * what is in the file `load`, which it removes. If it cannot, the file `refused` has a sentence.
+ * docs/workers.md has the format of both files.
  *
  * Threads: the deciding one. */
 #ifndef PL_RUN_EXCHANGE_H

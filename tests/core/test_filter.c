@@ -311,6 +311,7 @@ static void refuses(const char *options, const char *words) {
 TEST(test_refusals) {
     refuses("method=kardam:f=3 workers=10", "more than 3f+1 workers");
     refuses("method=zeno++ model=quadratic", "has no data");
+    refuses("method=zeno++ model=external:dim=3", "give --exchange DIR, where a client puts");
     refuses("method=kardam attack=alie:f=1", "made where a group is committed");
     refuses("filter=zeno++ policy=kasync", "did you mean 'zeno'");
 }

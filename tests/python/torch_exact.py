@@ -257,6 +257,8 @@ class Exact(unittest.TestCase):
             (lambda m: ADAM(m.parameters()), dict(method="downpour"), "plain torch.optim.SGD"),
             (lambda m: SGD(net(1).parameters(), lr=1), dict(method="sync"), "does not have"),
             (lambda m: SGD(m.parameters(), lr=1), dict(method="sink"), "sink"),
+            (lambda m: SGD(m.parameters(), lr=1), dict(method="zeno++"), "give reference="),
+            (lambda m: SGD(m.parameters(), lr=1), dict(reference=sum), "leave it out"),
             (lambda m: SGD(m.parameters(), lr=1), dict(wrkers=3), "wrkers"),
         ]
         for make, options, expected in cases:

@@ -5,7 +5,7 @@
 #include "client.h"
 
 struct file {
-    uint64_t dim, version, tensors, weights, vectors;
+    uint64_t dim, version, tensors, weights, vectors, reference;
     uint64_t steps[2];
     float real[2 * DIM];
 };
@@ -45,12 +45,12 @@ static bool refused(pl_client *c, const char *sentence) {
     return strstr(text, sentence) && !left;
 }
 
-static struct server begin(const char *optim) {
+static struct server begin(const char *method, const char *optim) {
     char options[300];
     mkdir(folder_path("exchange"), 0700);
     snprintf(options, sizeof options,
-             "model=external workers=1 method=sync lr=1 optim=%s exchange=%s updates=100", optim,
-             folder_path("exchange"));
+             "model=external workers=1 method=%s lr=1 optim=%s exchange=%s updates=100", method,
+             optim, folder_path("exchange"));
     return serve_with(options, true);
 }
 
@@ -62,7 +62,7 @@ static void end(const struct server *s, pl_client *c) {
 }
 
 TEST(what_was_saved_and_what_is_loaded) {
-    struct server s = begin("momentum:beta=0.5");
+    struct server s = begin("sync", "momentum:beta=0.5");
     pl_client *c = join(&s, (struct pl_client_conf){0});
     struct file f = {.dim = 0};
     float w[DIM];
@@ -93,7 +93,7 @@ TEST(what_was_saved_and_what_is_loaded) {
 
 /* A tensor that has taken 1000 steps of Adam is not corrected as if it had taken one. */
 TEST(steps_are_those_of_each_tensor) {
-    struct server s = begin("adam:beta1=0.5,beta2=0.5,eps=0");
+    struct server s = begin("sync", "adam:beta1=0.5,beta2=0.5,eps=0");
     pl_client *c = join(&s, (struct pl_client_conf){0});
     struct file f = {.dim = DIM, .tensors = 2, .steps = {1000, 0}};
     float w[DIM];
@@ -106,8 +106,29 @@ TEST(steps_are_those_of_each_tensor) {
     end(&s, c);
 }
 
+/* The filter believes nothing before it has a gradient to compare with. */
+TEST(filter_compares_with_what_a_client_gives) {
+    struct server s = begin("zeno++", "sgd");
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    struct file f = {.dim = DIM, .reference = 1};
+    float w[DIM];
+    for (int i = 0; i < DIM; i++) f.real[i] = 1;
+    memmove((char *)&f + offsetof(struct file, steps), f.real, DIM * sizeof *f.real);
+    task(c, 1, w, NULL);
+    offer(&f, offsetof(struct file, steps) + DIM * sizeof *f.real);
+    task(c, 1, w, pl_client_load);
+    assert_true(w[0] == 0);
+    task(c, -1, w, NULL);
+    assert_true(w[0] == -1 && w[4] == -1);
+    task(c, 0.5f, w, NULL);
+    assert_true(w[0] == -1);
+    task(c, 0, w, NULL);
+    assert_true(w[0] == -1.5f);
+    end(&s, c);
+}
+
 TEST(what_does_not_fit_is_refused) {
-    struct server s = begin("momentum");
+    struct server s = begin("sync", "momentum");
     pl_client *c = join(&s, (struct pl_client_conf){0});
     struct file f = {.dim = DIM, .vectors = 1};
     assert_true(refused(c, "cannot be read"));
@@ -117,6 +138,12 @@ TEST(what_does_not_fit_is_refused) {
     offer(&f, sizeof f);
     assert_true(refused(c, "another model"));
     f.dim = DIM;
+    f.vectors = 0;
+    f.reference = 1;
+    offer(&f, offsetof(struct file, steps) + DIM * sizeof *f.real);
+    assert_true(refused(c, "the filter needs none"));
+    f.vectors = 1;
+    f.reference = 0;
     f.real[0] = NAN;
     memmove((char *)&f + offsetof(struct file, steps), f.real, DIM * sizeof *f.real);
     offer(&f, offsetof(struct file, steps) + DIM * sizeof *f.real);

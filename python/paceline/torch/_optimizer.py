@@ -16,6 +16,7 @@ from . import _current
 from ._batches import Passes
 from ._evaluator import Evaluation
 from ._group import Follower, Group, Leader
+from ._reference import Reference
 from ._session import Session
 from ._state import State
 from ._translate import (
@@ -55,6 +56,9 @@ class Optimizer(torch.optim.Optimizer):
     "test_accuracy": 0.91}. Then `on_point` is called with a paceline.torch.Evaluation, and `on_end`
     with the summary, a dict, once the run has ended: both are for trackers.
 
+    `reference(model)` returns the loss, a tensor, on samples that rank 0 trusts. Its gradient is what
+    the server compares gradients with under zeno++, which needs it; no other method does.
+
     `zero_copy` makes the parameters read-only views of shared memory instead of copies: an
     operation that changes one in place ends the process. `role` replaces what the environment says.
 
@@ -72,6 +76,7 @@ class Optimizer(torch.optim.Optimizer):
         evaluate: Optional[Callable[[torch.nn.Module], Any]] = None,
         on_point: Optional[Callable[[Evaluation], Any]] = None,
         on_end: Optional[Callable[[Dict[str, Any]], Any]] = None,
+        reference: Optional[Callable[[torch.nn.Module], torch.Tensor]] = None,
         zero_copy: bool = False,
         role: Optional[Role] = None,
         group: Any = None,
@@ -131,6 +136,11 @@ class Optimizer(torch.optim.Optimizer):
                 f"zero_copy needs a method that sends gradients, but {at.method} takes local steps, "
                 "which change the parameters in place; leave zero_copy out"
             )
+        if at.reference_every and (reference is None or together is not None):
+            raise UsageError(
+                f"{at.method} compares gradients with one that rank 0 computes; give reference=, a "
+                "function of the model that returns its loss on samples you trust, and no group="
+            )
         self._sent_rate: Any = self._rule.lr or None
         self._said_rate = self._sent_rate  # without a result
         self._local = at.takes_steps  # the steps are taken here
@@ -152,6 +162,12 @@ class Optimizer(torch.optim.Optimizer):
                 self._local,
             )
             self._send_state(brings)
+            if reference and not at.reference_every:
+                raise UsageError(f"{at.method} has no use for reference=; leave it out")
+            if reference and self.role.serves:
+                self._session.reference = Reference(
+                    reference, model, self._state, at.reference_every
+                )
             if evaluate and self.role.serves:
                 self._session.add_evaluator(model, evaluate, on_point)
             self._next_task()
@@ -173,7 +189,11 @@ class Optimizer(torch.optim.Optimizer):
 
     def _next_task(self) -> None:
         """Waits for the next task; the model then has its weights."""
-        task = self._session.pull()
+        inside, self._in_task = self._in_task, False  # evaluations belong to no task
+        try:
+            task = self._session.pull()
+        finally:
+            self._in_task = inside
         if task is None:
             return
         self._local = task.wants == STEPS

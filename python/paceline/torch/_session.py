@@ -22,9 +22,10 @@ import torch
 from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT
 from .._roles import Role, next_run
-from ..errors import Error, FileError, RunEnded, RunError, UsageError
+from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
 from ._begin import begin
 from ._evaluator import Evaluator, Function
+from ._reference import Reference
 from ._vector import Vector
 
 __all__ = ["Session", "is_limited"]
@@ -87,6 +88,7 @@ class Session:
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
         self.failure: Optional[str] = None  # why the run failed, on rank 0
         self.resumed = False  # the run continues from a checkpoint of the server; known to rank 0
+        self.reference: Optional[Reference] = None  # on rank 0
         self.on_end: Any = None  # called with the summary of the run, on rank 0
         self._last_state: Any = None  # of the server's optimizer, once the run has ended
         self.server: Optional[_server.Server] = None
@@ -232,6 +234,9 @@ class Session:
         if self._evaluator:
             self._evaluator.look()
         task = self.client.task
+        if self.reference and self.reference.is_due(self.version):
+            self._vector.load(task.w)  # and again below, because it may change buffers
+            self._give(self.reference.compute(self.version))
         self._vector.load(task.w)
         self._vector.expect(None if task.wants == STEPS else task.out)
         return task
@@ -263,6 +268,16 @@ class Session:
         if self.server is None:
             raise RunEnded("the run has ended, so its weights and state cannot change")
         self.server.load(parts, self.client.load)
+
+    def _give(self, parts: List[bytes]) -> None:
+        """The server takes a gradient, unless the run ends meanwhile, which the next task tells."""
+        assert self.server is not None
+        try:
+            look = self._evaluator.look if self._evaluator else None
+            self.server.load(parts, self.client.load, look)
+        except (Cancelled, RunError):
+            if self.server.alive:
+                raise
 
     def state(self) -> Optional[bytearray]:
         """The state of the server's optimizer, now or at the end; None if that is not known."""

@@ -14,7 +14,7 @@ from ._vector import Vector
 
 __all__ = ["State"]
 
-_HEAD = struct.Struct("<5Q")  # elements, version, tensors, weights, vectors
+_HEAD = struct.Struct("<6Q")  # elements, version, tensors, weights, vectors, reference
 # the vectors of a rule, as PyTorch calls them
 _NAMES = {
     "momentum": ("momentum_buffer",),
@@ -80,12 +80,24 @@ class State:
                 row[begin : begin + v.sizes[k]].copy_(own[name].reshape(-1))
             if v.sizes[k]:
                 steps.append(taken)
-        head = _HEAD.pack(v.dim, 0, len(steps), 0, len(self._names))
+        head = _HEAD.pack(v.dim, 0, len(steps), 0, len(self._names), 0)
         return [head, struct.pack(f"<{len(steps)}Q", *steps), _bytes(reals)]
 
     def weights(self) -> List[bytes]:
         """The parts of a file with the weights that the model has now."""
-        return [_HEAD.pack(self._vector.dim, 0, 0, 1, 0), _bytes(self._vector.as_tensor())]
+        return [_HEAD.pack(self._vector.dim, 0, 0, 1, 0, 0), _bytes(self._vector.as_tensor())]
+
+    def reference(self, loss: torch.Tensor) -> List[bytes]:
+        """The parts of a file with the gradient of this loss. It leaves `p.grad` as it is."""
+        v = self._vector
+        found = {i: p for i, p in enumerate(v.params) if v.trained[i] and p.requires_grad}
+        gradients = torch.autograd.grad(loss, list(found.values()), allow_unused=True)
+        out = torch.zeros(v.dim)
+        parts = out.split(v.sizes)
+        for i, g in zip(found, gradients):
+            if g is not None:
+                parts[i].copy_((g.to_dense() if g.is_sparse else g).reshape(-1))
+        return [_HEAD.pack(v.dim, 0, 0, 0, 0, 1), _bytes(out)]
 
 
 def _bytes(t: torch.Tensor) -> bytes:

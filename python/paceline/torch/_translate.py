@@ -67,6 +67,7 @@ class Columns:
     sends_gradients: bool
     optim: str  # a spec
     fixed_optim: bool  # the method works with this optimizer alone
+    reference_every: int  # updates, after which it needs another gradient of rank 0; 0: never
 
 
 def columns(options: Dict[str, Any]) -> Columns:
@@ -82,6 +83,7 @@ def columns(options: Dict[str, Any]) -> Columns:
         at["sends"] == "gradients" and not at["local_steps"],
         at["optim"],
         bool(at["fixed_optim"]),
+        int(at["reference_every"]),
     )
 
 
