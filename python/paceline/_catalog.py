@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
-from . import _lib
+from . import _lib, _structs
 from ._record import record
 from ._text import from_c
 from .errors import UsageError
@@ -51,7 +51,7 @@ def catalog(family: Optional[str] = None) -> List[Item]:
         items.append(record(Item, i, options=options))
 
     lib = _lib.library()
-    status = lib.pl_list(family.encode() if family else None, _lib.ON_ITEM(each), None)
+    status = lib.pl_list(family.encode() if family else None, _structs.ON_ITEM(each), None)
     if status:
         raise UsageError(f"there is no family '{family}'; paceline.catalog() shows all of them")
     return items

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from . import _lib
+from . import _lib, _structs
 from .errors import UsageError, error
 
 __all__ = ["Client", "EVALUATOR", "SLICE", "STEPS", "Tensors", "WAIT", "WORKER"]
@@ -25,7 +25,7 @@ class Tensors:
     def __init__(self, tensors: Sequence[Tuple[str, str, Sequence[int], int]]) -> None:
         self._lib = _lib.library()
         self.n = len(tensors)
-        self.infos = (_lib.TensorInfo * max(1, self.n))()
+        self.infos = (_structs.TensorInfo * max(1, self.n))()
         for info, (name, dtype, shape, address) in zip(self.infos, tensors):
             if len(shape) > 8:
                 raise UsageError(f"'{name}' has {len(shape)} dimensions; at most 8 are possible")
@@ -66,8 +66,8 @@ class Client:
         self._handle: Any = None
         self._lib = _lib.library()
         self._pid = os.getpid()
-        self.task = _lib.ClientTask()
-        conf = _lib.ClientConf(
+        self.task = _structs.ClientTask()
+        conf = _structs.ClientConf(
             path=path.encode(),
             role=role,
             wait=wait,

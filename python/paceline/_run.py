@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
-from . import _lib
+from . import _lib, _structs
 from ._record import record
 from ._text import from_c
 from .errors import UsageError
@@ -101,14 +101,14 @@ class Run:
     @property
     def points(self) -> List[Point]:
         """The evaluations, in order of time."""
-        at = c.POINTER(_lib.Point)()
+        at = c.POINTER(_structs.Point)()
         n = self._lib.pl_run_points(self._handle, c.byref(at))
         return [record(Point, at[i], more="") for i in range(n)]
 
     @property
     def workers(self) -> List[WorkerReport]:
         """One report per worker of a real run; empty if simulated."""
-        at = c.POINTER(_lib.WorkerReport)()
+        at = c.POINTER(_structs.WorkerReport)()
         n = self._lib.pl_run_workers(self._handle, c.byref(at))
         return [record(WorkerReport, at[i]) for i in range(n)]
 

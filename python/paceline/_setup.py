@@ -8,7 +8,7 @@ import logging
 import weakref
 from typing import Any, Callable, Dict, List, Optional
 
-from . import _lib
+from . import _lib, _structs
 from ._interrupts import Interrupts
 from ._record import record
 from ._run import PlanRow, Point, Run
@@ -108,7 +108,7 @@ class Setup:
         self.raise_error(self._lib.pl_setup_policy(self._handle, c.byref(bound.struct)))
         return bound.spec
 
-    def set_function(self, function: _lib.Function) -> None:
+    def set_function(self, function: _structs.Function) -> None:
         """The model is a function of the program's; see struct pl_function of include/paceline.h."""
         self._kept.append(function)
         self.raise_error(self._lib.pl_setup_function(self._handle, c.byref(function)))
@@ -160,7 +160,7 @@ class Setup:
         def say(ctx: Any, level: int, sentence: bytes) -> None:
             me()._say(ctx, level, sentence)  # type: ignore[union-attr]
 
-        watch = (_lib.ON_POINT(point), _lib.ON_TICK(tick), _lib.ON_LOG(say))
+        watch = (_structs.ON_POINT(point), _structs.ON_TICK(tick), _structs.ON_LOG(say))
         self._kept += watch
         self._lib.pl_setup_watch(self._handle, watch[0], watch[1], None)
         self._lib.pl_setup_log(self._handle, watch[2], None)
@@ -212,5 +212,5 @@ class Setup:
         def each(_: Any, row: Any) -> None:
             rows.append(record(PlanRow, row[0]))
 
-        self.raise_error(self._lib.pl_plan(self._handle, _lib.ON_ROW(each), None))
+        self.raise_error(self._lib.pl_plan(self._handle, _structs.ON_ROW(each), None))
         return rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes as c
 from typing import Any, Optional, Sequence
 
-from . import _lib
+from . import _lib, _structs
 from ._run import Run
 from ._setup import Setup
 from .errors import UsageError
@@ -40,7 +40,7 @@ class Loop:
     def __init__(self, setup: Setup, dim: int) -> None:
         self._setup, self._lib = setup, _lib.library()
         self._handle: Any = c.c_void_p()
-        self.step = _lib.LoopStep()
+        self.step = _structs.LoopStep()
         self._at = c.byref(self.step)
         setup.raise_error(self._lib.pl_loop_open(setup.handle, dim, c.byref(self._handle)))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes as c
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _lib, loop
+from . import _structs, loop
 from ._run import Point, Run
 from ._setup import Setup
 from .errors import UsageError
@@ -164,10 +164,10 @@ class _OnHost:
         self.setup, self.net, self.train, self.test = setup, net, train, test
         self.torch = net.torch
         self._out = self.torch.empty(net.dim, device=net.device)
-        function = _lib.Function(dim=net.dim, wants_data=1, classifies=1)
-        function.init = _lib.INIT(self._init)
-        function.gradient = _lib.GRADIENT(self._gradient)
-        function.score = _lib.SCORE(self._score)
+        function = _structs.Function(dim=net.dim, wants_data=1, classifies=1)
+        function.init = _structs.INIT(self._init)
+        function.gradient = _structs.GRADIENT(self._gradient)
+        function.score = _structs.SCORE(self._score)
         setup.set(threads=1)
         setup.set_function(function)
 

@@ -13,7 +13,7 @@ import unittest
 from typing import Any, Callable, Dict, List, Tuple, Type
 
 import paceline
-from paceline import _lib
+from paceline import _lib, _structs
 
 QUADRATIC = dict(model="quadratic", workers=4, updates=60, seed=3)
 
@@ -24,7 +24,7 @@ class Base(unittest.TestCase):
         cc = os.environ.get("CC", "cc")
         include = os.path.join(os.environ["SOURCE_DIR"], "include")
         lines = []
-        for name, struct in _lib.STRUCTS.items():
+        for name, struct in _structs.STRUCTS.items():
             lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
             for field in struct._fields_:
                 lines.append(
@@ -40,7 +40,7 @@ class Base(unittest.TestCase):
             subprocess.run([cc, "-I", include, source, "-o", program], check=True)
             expected = subprocess.run([program], check=True, capture_output=True, text=True).stdout
         mine = subprocess.run(
-            [sys.executable, "-m", "paceline._lib"], check=True, capture_output=True, text=True
+            [sys.executable, "-m", "paceline._structs"], check=True, capture_output=True, text=True
         ).stdout
         self.assertGreater(len(expected), 500)
         self.assertEqual(expected.splitlines(), mine.splitlines())

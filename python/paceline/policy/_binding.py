@@ -6,7 +6,7 @@ import ctypes as c
 import random
 from typing import Any, Dict, Optional, Type, Union
 
-from .. import _lib
+from .. import _structs
 from .._text import option_text
 from ..errors import PolicyError, UsageError
 from ..options import Bound, Count
@@ -64,7 +64,7 @@ class Binding:
 
     def _make(self) -> None:
         kind, options = self.kind, self.kind.options
-        self._opts = (_lib.Opt * (len(options) + 1))()
+        self._opts = (_structs.Opt * (len(options) + 1))()
         for at, (name, option) in zip(self._opts, options.items()):
             at.name = name.encode()
             at.type = option.code
@@ -73,23 +73,23 @@ class Binding:
             at.min, at.max = option.min, option.max
             at.choices = option.choices.encode() if option.choices else None
             at.offset = self._offset[name]
-        s = self.struct = _lib.PolicyStruct()
+        s = self.struct = _structs.PolicyStruct()
         s.id.name, s.id.brief = kind.name.encode(), kind.brief.encode()
         s.id.paper = kind.paper.encode()
-        s.id.opts = c.cast(self._opts, c.POINTER(_lib.Opt))
+        s.id.opts = c.cast(self._opts, c.POINTER(_structs.Opt))
         s.id.conf_size = self._size
         s.uses = sum({"k": 1, "bound": 2}[u] for u in kind.uses)
         s.by_batch, s.peers = kind.by_batch, kind.peers
         s.state_size = self._size + 8  # the conf, and a number that tells runs apart
-        s.check = _lib.CHECK(self._check)
+        s.check = _structs.CHECK(self._check)
         s.knobs = c.cast(self._lib.pl_knobs_first, c.c_void_p).value
-        s.groups = _lib.GROUPS(self._groups)
-        s.cancels = _lib.CANCELS(self._cancels)
-        s.arrive = _lib.ARRIVE(self._arrive)
-        s.join = _lib.MOVE(self._join)
+        s.groups = _structs.GROUPS(self._groups)
+        s.cancels = _structs.CANCELS(self._cancels)
+        s.arrive = _structs.ARRIVE(self._arrive)
+        s.join = _structs.MOVE(self._join)
         if kind.leave is not Policy.leave:
-            s.leave = _lib.MOVE(self._leave)
-        s.timer = _lib.TIMER(self._timer)
+            s.leave = _structs.MOVE(self._leave)
+        s.timer = _structs.TIMER(self._timer)
 
     # --- objects -------------------------------------------------------------------------------
 
