@@ -80,7 +80,10 @@ def simulate(*, model: Any = None, **options: Any) -> Run:
 
     With a `model` of the library (a string, "mlp" by default) the options are those of `paceline
     simulate`. With a `torch.nn.Module` the gradients are computed by PyTorch; see
-    `paceline.simulation.simulate` for its arguments (loss, data, …)."""
+    `paceline.simulation.simulate` for its arguments (loss, data, …).
+
+    >>> paceline.simulate(method="async", model="quadratic", workers=4, updates=50)
+    <paceline.Run async: 50 updates>"""
     if model is None or isinstance(model, str):
         return Setup(model=model, **options).simulate()
     from .simulation import simulate as simulate_module
@@ -89,15 +92,24 @@ def simulate(*, model: Any = None, **options: Any) -> Run:
 
 
 def train(**options: Any) -> Optional[Run]:
-    """Runs with real workers, like `paceline train`. None on every MPI rank but the first."""
+    """Runs with real workers, like `paceline train`. None on every MPI rank but the first.
+
+    >>> paceline.train(method="sync", model="quadratic", workers=2, updates=40)
+    <paceline.Run sync: 40 updates>"""
     return Setup(**options).train()
 
 
 def plan(**options: Any) -> List[PlanRow]:
-    """What theory predicts for each variant and K, like `paceline plan`."""
+    """What theory predicts for each variant and K, like `paceline plan`.
+
+    >>> [(row.policy, row.k) for row in paceline.plan(workers=4) if row.best_of_all]
+    [('kbatchasync', 3)]"""
     return Setup(**options).plan()
 
 
 def rank() -> int:
-    """The rank of this process under mpirun or srun; -1 if neither of them started it."""
+    """The rank of this process under mpirun or srun; -1 if neither of them started it.
+
+    >>> paceline.rank()
+    -1"""
     return int(_library().pl_rank())

@@ -15,7 +15,10 @@ __all__ = ["Item", "ItemOption", "catalog"]
 
 @dataclass(frozen=True)
 class ItemOption:
-    """An option of an item: its name, its default, a sentence, and what it accepts."""
+    """An option of an item: its name, its default, a sentence, and what it accepts.
+
+    >>> [(o.name, o.default) for o in paceline.catalog("policy")[0].options]
+    [('k', 'all'), ('cancel', 'yes')]"""
 
     name: str
     default: str
@@ -25,7 +28,11 @@ class ItemOption:
 
 @dataclass(frozen=True)
 class Item:
-    """Something that a spec can name: a method, a policy, a delay law, an option, …"""
+    """Something that a spec can name: a method, a policy, a delay law, an option, …
+
+    >>> item = paceline.catalog("delay")[0]
+    >>> item.family, item.name
+    ('delay', 'const')"""
 
     family: str
     name: str
@@ -39,7 +46,10 @@ class Item:
 
 def catalog(family: Optional[str] = None) -> List[Item]:
     """Everything that a spec can name, family by family: "method", "policy", "delay", … and
-    "option", the options of a run. None lists all families."""
+    "option", the options of a run. None lists all families.
+
+    >>> [item.name for item in paceline.catalog("filter")]
+    ['none', 'kardam', 'zeno']"""
     items: List[Item] = []
 
     def each(_: Any, item: Any) -> None:

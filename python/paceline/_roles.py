@@ -32,7 +32,10 @@ _MPI = "mpi:"
 class Role:
     """Rank 0 starts the server, which listens at `socket`; all ranks are workers. If the socket is
     the address of a server (https://HOST:PORT), nobody starts one, and the rank is -1 until the
-    server has given this process a number. If it is "mpi:", the server is rank 0 of the MPI job."""
+    server has given this process a number. If it is "mpi:", the server is rank 0 of the MPI job.
+
+    >>> paceline.torch.Role(1, 4, "/tmp/mine/run.socket").serves
+    False"""
 
     rank: int
     world_size: int

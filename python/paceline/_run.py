@@ -17,7 +17,11 @@ __all__ = ["PlanRow", "Point", "Run", "WorkerReport"]
 
 @dataclass(frozen=True)
 class Point:
-    """The state of a run at one moment. Unknown numbers are NaN."""
+    """The state of a run at one moment. Unknown numbers are NaN.
+
+    >>> run = paceline.simulate(model="quadratic", updates=50)
+    >>> run.points[-1].updates
+    50"""
 
     time: float
     updates: int
@@ -38,7 +42,11 @@ class Point:
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """Where one worker's time went, in seconds; for real runs."""
+    """Where one worker's time went, in seconds; for real runs.
+
+    >>> run = paceline.train(method="sync", model="quadratic", workers=2, updates=40)
+    >>> [worker.tasks for worker in run.workers]
+    [40, 40]"""
 
     compute: float
     communication: float
@@ -54,7 +62,11 @@ class WorkerReport:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """The planner's prediction for one variant at one K."""
+    """The planner's prediction for one variant at one K.
+
+    >>> row = paceline.plan(workers=4)[0]
+    >>> row.policy, row.k
+    ('ksync', 1)"""
 
     policy: str
     k: int
@@ -73,7 +85,11 @@ class Run:
     """The results of a finished run.
 
     `run["staleness.mean"]` is one number; `run.json` has all of them; `run.points` are the
-    evaluations, in order of time, and `run.weights` the final model."""
+    evaluations, in order of time, and `run.weights` the final model.
+
+    >>> run = paceline.simulate(method="sync", model="quadratic", workers=4, updates=50)
+    >>> run["updates"], run["staleness.mean"], run.text("policy"), run.diverged
+    (50.0, 0.0, 'ksync:k=4', False)"""
 
     def __init__(self, handle: c.c_void_p) -> None:
         self._lib = _lib.library()

@@ -29,7 +29,11 @@ class Setup:
 
     `on_point` is called with a `Point` after every evaluation; `on_log` with a level of `logging`
     and a sentence, so it may be the `log` of a logger. An exception that one of them raises ends
-    the run."""
+    the run.
+
+    >>> setup = paceline.Setup(method="sync", model="quadratic", updates=50)
+    >>> setup.get("updates"), setup.simulate()
+    ('50', <paceline.Run sync: 50 updates>)"""
 
     def __init__(
         self,

@@ -21,7 +21,13 @@ __all__ = [
 
 
 class Error(Exception):
-    """The base class of all exceptions that this package raises."""
+    """The base class of all exceptions that this package raises.
+
+    >>> try:
+    ...     paceline.simulate(method="sink")
+    ... except paceline.Error as e:
+    ...     print(type(e).__name__, isinstance(e, ValueError))
+    UsageError True"""
 
     status: int = 0
 

@@ -21,7 +21,8 @@ END, MEMORY, LOAD, GRADIENT, COMMIT, SCORE = range(6)
 def set_rows(
     setup: Setup, n_train: int, n_test: int = 0, labels: Optional[Sequence[int]] = None
 ) -> None:
-    """Data that the program keeps: the library draws which rows a mini-batch consists of."""
+    """Data that the program keeps: the library draws which rows a mini-batch consists of. See the
+    example of `Loop`."""
     for name, n, least in (("n_train", n_train, 1), ("n_test", n_test, 0)):
         if not least <= n < 2**32:
             raise UsageError(f"{name} is {n}, but must be a number from {least} to {2**32 - 1}")
@@ -35,7 +36,13 @@ def set_rows(
 
 class Loop:
     """One simulation. `next()` returns what to do; the vectors are addresses that the program gave
-    with `give`. Use it in a `with` statement."""
+    with `give`. Use it in a `with` statement. docs/simulate-torch.md has a whole program.
+
+    >>> setup = paceline.Setup(method="async", workers=2, updates=3)
+    >>> paceline.loop.set_rows(setup, 100)
+    >>> with paceline.loop.Loop(setup, dim=10) as loop:
+    ...     loop.next().what == paceline.loop.MEMORY
+    True"""
 
     def __init__(self, setup: Setup, dim: int) -> None:
         self._setup, self._lib = setup, _lib.library()

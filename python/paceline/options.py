@@ -29,7 +29,8 @@ NO_BOUND = 2**64 - 1
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a policy. Its value is an attribute of the policy, under its name."""
+    """One option of a policy. Its value is an attribute of the policy, under its name; see the
+    example of `Policy`."""
 
     default: Any
     min: float = 0
@@ -46,24 +47,36 @@ class Option:
 
 
 class Int(Option):
-    """A whole number."""
+    """A whole number.
+
+    >>> paceline.options.Int(5, 1, 100, "updates")
+    Int(default=5, min=1, max=100, help='updates')"""
 
 
 class Real(Option):
-    """A number."""
+    """A number.
+
+    >>> paceline.options.Real(0.5, 0, 1, "seconds")
+    Real(default=0.5, min=0, max=1, help='seconds')"""
 
     code, ctype = 1, c.c_double
 
 
 class Bool(Option):
-    """yes or no."""
+    """yes or no.
+
+    >>> paceline.options.Bool(True, help="restart the others")
+    Bool(default=True, min=0, max=0, help='restart the others')"""
 
     code, ctype = 2, c.c_bool
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several words, "a|b|c"; the attribute is the word."""
+    """One of several words, "a|b|c"; the attribute is the word.
+
+    >>> paceline.options.Choice("plain", "plain|odd", "the form")
+    Choice(default='plain', choices='plain|odd', help='the form')"""
 
     default: str
     choices: str
@@ -79,20 +92,29 @@ class Choice:
 
 
 class Count(Option):
-    """A number of workers: "6", "75%" or "all"."""
+    """A number of workers: "6", "75%" or "all".
+
+    >>> paceline.options.Count("all", 1, 1000000, "workers").default
+    'all'"""
 
     code, ctype = 4, c.c_int
 
 
 class Bound(Option):
-    """A whole number or "inf", which is `paceline.options.NO_BOUND`."""
+    """A whole number or "inf", which is `paceline.options.NO_BOUND`.
+
+    >>> paceline.options.Bound("inf", 0, 1e6, "the largest lag").default
+    'inf'"""
 
     code, ctype = 5, c.c_uint64
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text of at most 511 bytes."""
+    """A text of at most 511 bytes.
+
+    >>> paceline.options.Text("hello", "a greeting")
+    Text(default='hello', help='a greeting')"""
 
     default: str = ""
     help: str = ""

@@ -1,7 +1,10 @@
-"""Runs the Python blocks of a page of docs/ as one program."""
+"""Runs the Python blocks of a page of docs/ as one program, and the examples of docstrings."""
 
+import doctest
+import inspect
 import os
 import re
+import unittest
 from typing import Any, Dict
 
 
@@ -12,3 +15,21 @@ def run_page(name):
     for i, block in enumerate(blocks):
         exec(compile(block, f"{name}, block {i + 1}", "exec"), space)
     return len(blocks)
+
+
+def run_examples(test: unittest.TestCase, module: Any, **names: Any) -> None:
+    """Everything public has a docstring with an example, or one that names another with an example.
+    The examples know `names`."""
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
+    for name in module.__all__:
+        thing = getattr(module, name)
+        is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+        if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+            continue
+        text = inspect.getdoc(thing) or ""
+        other = re.search(r"example\s+of\s+`(\w+)`", text)
+        shown = getattr(module, other[1], names.get(other[1])) if other else thing
+        known = ">>>" in (inspect.getdoc(shown) or "") or (is_error and name != "Error")
+        test.assertTrue(known, f"{name} has no example")
+        for example in finder.find(thing, name, globs=names):
+            test.assertEqual(runner.run(example).failed, 0, name)

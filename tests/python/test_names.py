@@ -10,6 +10,7 @@ import unittest
 
 import paceline
 import paceline.options
+from pages import run_examples
 from paceline import loop
 
 PACKAGE = os.path.join(os.environ["SOURCE_DIR"], "python", "paceline")
@@ -90,6 +91,10 @@ class Names(unittest.TestCase):
                             self.assertTrue(documented, f"{name}.{key}")
                 if inspect.isclass(thing) or inspect.isfunction(thing):
                     self.assertTrue(inspect.getdoc(thing), name)
+
+    def test_examples(self):
+        for module in (paceline, paceline.options, paceline.policy, loop):
+            run_examples(self, module, paceline=paceline, Policy=paceline.Policy)
 
     def test_messages_have_a_level_of_logging(self):
         """on_log takes the log function of a logger, and no message is told by its words."""

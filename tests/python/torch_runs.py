@@ -17,6 +17,7 @@ import torch
 import paceline
 import paceline.torch as pl
 from ksync import KSync
+from pages import run_examples
 from paceline import _roles
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
@@ -35,6 +36,14 @@ def train(opt, model, rank, steps=None, scale=1.0):
         opt.step(loss)
         step += 1
     return step
+
+
+class Documented(unittest.TestCase):
+    def test_examples(self):
+        with unittest.mock.patch(
+            "paceline.torch._current._last", None
+        ):  # no optimizer was made yet
+            run_examples(self, pl, paceline=paceline, torch=torch)
 
 
 class Several(unittest.TestCase):

@@ -18,7 +18,20 @@ class Policy:
     set them in `begin`. Attributes are not part of a checkpoint: after `--resume` they begin again.
 
     Decide by the event, the view and the object's attributes alone: no clock, no random numbers
-    but those of the view. Otherwise a replay differs from its recording."""
+    but those of the view. Otherwise a replay differs from its recording.
+
+    >>> class Pairs(paceline.Policy):
+    ...     name = "pairs"
+    ...     options = {"n": paceline.options.Int(2, 1, 100, "results per update")}
+    ...     def groups(self, n_workers, k):
+    ...         return (1, self.n)
+    ...     def arrive(self, view, arrival, plan):
+    ...         plan.take()
+    ...         if view.n_taken + 1 >= self.n or view.n_busy == 0:
+    ...             plan.commit()
+    ...         plan.start(arrival.worker)
+    >>> paceline.simulate(policy=Pairs(n=3), workers=4, updates=50, model="quadratic").text("policy")
+    'pairs:n=3'"""
 
     name: str = ""
     brief: str = "a policy in Python"

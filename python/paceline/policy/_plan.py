@@ -11,7 +11,8 @@ __all__ = ["Plan"]
 
 
 class Plan(Borrowed):
-    """What a policy decides. Actions are carried out in the order in which they are written."""
+    """What a policy decides. Actions are carried out in the order in which they are written. See the
+    example of `Policy`."""
 
     def __init__(self, pointer: Any, view: View, lib: Any) -> None:
         super().__init__(pointer)

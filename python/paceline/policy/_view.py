@@ -14,7 +14,7 @@ NO_TIMER = 2**64 - 1
 
 @dataclass(frozen=True)
 class Arrival:
-    """A task that came back."""
+    """A task that came back; see the example of `Policy`."""
 
     worker: int
     lag: int  # commits since its base version: the staleness
@@ -24,7 +24,8 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker, as it was when it was asked for."""
+    """One worker, as it was when it was asked for, with `view.worker(number)`; see the example of
+    `Policy`."""
 
     state: str  # "gone", "idle" or "busy"
     task: int
@@ -54,7 +55,7 @@ class Borrowed:
 
 
 class View(Borrowed):
-    """The run as a policy sees it. Workers are numbered from 0."""
+    """The run as a policy sees it. Workers are numbered from 0. See the example of `Policy`."""
 
     def __init__(self, pointer: Any, lib: Any) -> None:
         super().__init__(pointer)

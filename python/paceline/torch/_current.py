@@ -24,7 +24,8 @@ def add(made: "Optimizer") -> None:
 
 
 def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
-    """`batches` of the optimizer of this process, if it has exactly one; see `Optimizer.batches`."""
+    """`batches` of the optimizer of this process, if it has exactly one; see `Optimizer.batches` and
+    the example of `Optimizer`."""
     if _last is None:
         raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
     running = [opt for opt in _made if not opt.ended and opt.rank == _last.rank]
@@ -47,10 +48,16 @@ def _role() -> _roles.Role:
 
 
 def rank() -> int:
-    """The rank of this process: 0 to `world_size()` - 1. Rank 0 starts the server."""
+    """The rank of this process: 0 to `world_size()` - 1. Rank 0 starts the server.
+
+    >>> paceline.torch.rank()
+    0"""
     return _role().rank
 
 
 def world_size() -> int:
-    """How many workers were started together."""
+    """How many workers were started together.
+
+    >>> paceline.torch.world_size()
+    1"""
     return _role().world_size

@@ -40,7 +40,7 @@ def _call(function: Function, model: torch.nn.Module) -> Any:
 class Evaluation:
     """What `on_point` of an Optimizer is called with. Unknown numbers are NaN.
 
-    >>> Evaluation(100, 2.5, {"test_loss": 0.3}).test_loss
+    >>> paceline.torch.Evaluation(100, 2.5, {"test_loss": 0.3}).test_loss
     0.3"""
 
     updates: int  # before the version that was evaluated
@@ -163,7 +163,8 @@ def evaluate(
 
     `function(model)` returns the test loss or a dict of numbers. The process is not one of the
     ranks. `role` names the run: it is `role` of any worker's Optimizer. By default it comes from
-    the environment, so PACELINE must be that of a worker."""
+    the environment, so PACELINE must be that of a worker. Like `evaluate=` in the example of
+    `Optimizer`."""
     vector = Vector(model, set())
     tensors, _ = vector.describe()
     role = role or _roles.find()

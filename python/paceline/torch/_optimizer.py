@@ -35,7 +35,8 @@ __all__ = ["Abandoned", "Optimizer"]
 
 
 class Abandoned(Exception):
-    """Raised inside `with opt.task():`, which catches it: the task is no longer wanted."""
+    """Raised inside `with opt.task():`, which catches it: the task is no longer wanted. See the
+    example of `Optimizer`."""
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -65,6 +66,19 @@ class Optimizer(torch.optim.Optimizer):
     `group`, a process group of torch.distributed, makes its ranks one worker: they train one replica
     with DistributedDataParallel, or anything that leaves the same gradients on all of them. Its
     first rank speaks to the server, and hands the new weights to the others.
+
+    >>> model = torch.nn.Linear(2, 1)
+    >>> sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> opt = paceline.torch.Optimizer(sgd, model, "sync", updates=3, evaluate=lambda m: 0.5)
+    >>> for x in opt.batches([torch.ones(4, 2)]):
+    ...     with opt.task():
+    ...         opt.zero_grad()
+    ...         loss = model(x).square().mean()
+    ...         loss.backward()
+    ...         opt.step(loss)
+    >>> opt.close()
+    >>> opt.summary()["run"]["updates"]
+    3
     """
 
     def __init__(

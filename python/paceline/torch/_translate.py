@@ -271,7 +271,11 @@ def layout(vector: Vector, groups: List[List[int]], made: Rule) -> str:
 def options(optimizer: Any, method: Optional[str] = None, **more: Any) -> Dict[str, Any]:
     """Translates an optimizer into options for `paceline.simulate`: "lr", "optim" and
     "weight_decay". Raises UsageError if the method cannot use it. Under methods with local steps,
-    simulated workers take the steps of plain SGD, so only "lr" is returned."""
+    simulated workers take the steps of plain SGD, so only "lr" is returned.
+
+    >>> model = torch.nn.Linear(2, 1)
+    >>> paceline.torch.options(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))["optim"]
+    'momentum:beta=0.9,dampening=0.0'"""
     given = dict(more, method=method) if method else dict(more)
     at = columns(given)
     made = rule(optimizer, at, given)
