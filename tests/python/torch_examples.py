@@ -135,9 +135,15 @@ class Examples(unittest.TestCase):
         lines = []
         for name in ("ddp", "ddp_converted"):
             with open(os.path.join(SOURCE, "examples", name + ".py")) as f:
-                lines.append(f.read().split('"""', 2)[2].splitlines())
-        changed = [d for d in difflib.ndiff(lines[0], lines[1]) if d[0] in "-+"]
+                lines.append(f.read().split('"""', 2)[2].splitlines(True))
+        changed = [
+            d
+            for d in difflib.unified_diff(lines[0], lines[1], n=0)
+            if d[:2] not in ("--", "++", "@@")
+        ]
         self.assertLessEqual(len(changed), 22, changed)
+        with open(os.path.join(SOURCE, "docs", "from-ddp.md")) as f:
+            self.assertIn("```diff\n" + "".join(changed) + "```\n", f.read())
 
     def adapter(self, name, **stands):
         """The names of an example, which finds stand-ins in place of the libraries it imports."""
