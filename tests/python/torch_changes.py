@@ -3,6 +3,7 @@ hyper-parameters, buffers."""
 
 import tempfile
 import unittest
+import unittest.mock
 from typing import Any
 
 import torch
@@ -426,9 +427,30 @@ class Buffers(unittest.TestCase):
         found = self.steps(lambda role: Kept(torch.tensor([10 + role.rank])), each=each)
         self.assertEqual(found[0].tolist(), [14])
 
+    def test_masks(self):
+        """A buffer with values that are not finite stays as it is, bit for bit."""
+        for dtype in (torch.float32, torch.float16, torch.float64):
+            mask = torch.full((3, 3), float("-inf"), dtype=dtype).triu(1)
+            mask[1, 0] = 0.1
+            for method in ("sync", "gossip-pull", "local-sgd:u=2"):
+                for kept in self.steps(lambda role: Kept(mask.clone()), method):
+                    self.assertTrue(torch.equal(kept, mask), (method, kept))
+            with unittest.mock.patch("paceline.torch._vector._FLAT_ON", ("cpu",)):  # as on a GPU
+                for kept in self.steps(lambda role: Kept(mask.clone())):
+                    self.assertTrue(torch.equal(kept, mask), kept)
+
+    def test_mask_in_a_checkpoint(self):
+        mask = torch.full((3,), float("-inf"))
+        with tempfile.TemporaryDirectory() as folder:
+            saved = dict(checkpoint=folder, resume="auto", workers=1)
+            for n in (2, 4):
+                (kept,) = self.steps(lambda role: Kept(mask.clone()), n=n, **saved)
+                self.assertTrue(torch.equal(kept, mask))
+
     def test_not_finite(self):
-        model = Kept(torch.full((2, 2), float("-inf")).triu(1))
-        with self.assertRaisesRegex(paceline.UsageError, "'kept' has values that are not finite"):
+        model = net()
+        torch.nn.init.constant_(model[0].bias, float("inf"))
+        with self.assertRaisesRegex(paceline.UsageError, "'0.bias' has values that are not finite"):
             pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=roles(1)[0])
 
     def test_constant(self):

@@ -31,6 +31,7 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}  # by the size of a floating-point number
 _READ_ONLY = 8  # cudaHostRegisterReadOnly
 _FLAT_ON = ("cuda",)  # devices where a model becomes one flat tensor
 _CACHE = 64  # vectors of shared memory whose views are kept
@@ -38,6 +39,11 @@ _CACHE = 64  # vectors of shared memory whose views are kept
 
 def _finite(t: torch.Tensor) -> bool:
     return bool(torch.isfinite(t.detach()).all())
+
+
+def _whole(t: torch.Tensor) -> torch.Tensor:
+    """The whole numbers in a tensor; those of floating point are its bits."""
+    return t.detach().view(_BITS[t.element_size()]) if t.is_floating_point() else t
 
 
 class Run(NamedTuple):
@@ -56,7 +62,9 @@ class Vector:
         saved = set(model.state_dict())
         params = list(model.named_parameters())
         buffers = [(n, b) for n, b in model.named_buffers() if n in saved]
-        buffers.sort(key=lambda nb: "" if nb[1].is_floating_point() else str(nb[1].dtype))
+        # whole numbers, and the bits of a mask with -inf, are exact and not averaged
+        exact = {n for n, b in buffers if not b.is_floating_point() or not _finite(b)}
+        buffers.sort(key=lambda nb: str(_whole(nb[1]).dtype) if nb[0] in exact else "")
         missing = len(trained - {id(p) for _, p in params})
         if missing:
             raise UsageError(
@@ -68,6 +76,8 @@ class Vector:
         self.buffers = [b for _, b in buffers]
         self.trained = [id(p) in trained for p in self.params]
         self.tensors = self.params + self.buffers
+        self._exact = [not p.is_floating_point() for p in self.params]
+        self._exact += [n in exact for n, _ in buffers]
         # modules may put another tensor in the place of a buffer
         at = [n.rpartition(".") for n, _ in buffers]
         self._owners = [(model.get_submodule(path)._buffers, leaf) for path, _, leaf in at]
@@ -77,14 +87,11 @@ class Vector:
                     f"'{name}' is of type {t.dtype}; the types that a run can have are "
                     + ", ".join(str(d).partition(".")[2] for d in _DTYPES)
                 )
-            if t.is_floating_point() and not _finite(t):
-                raise UsageError(
-                    f"'{name}' has values that are not finite, which no run accepts; register a "
-                    "constant buffer, such as a mask, with persistent=False"
-                )
+            if name not in exact and t.is_floating_point() and not _finite(t):
+                raise UsageError(f"'{name}' has values that are not finite, which no run accepts")
         self.shapes = [t.shape for t in self.tensors]
         self.accept()
-        floats = [1 if t.is_floating_point() else t.element_size() for t in self.tensors]
+        floats = [t.element_size() if e else 1 for t, e in zip(self.tensors, self._exact)]
         self.sizes = [t.numel() * n for t, n in zip(self.tensors, floats)]  # in the vector
         self.dim = sum(self.sizes)
         if self.dim == 0:
@@ -108,8 +115,8 @@ class Vector:
         """The tensors for the library, and the memory that they refer to."""
         kept = [t.detach().cpu().contiguous() for t in self.tensors]
         rows = [
-            (name, _DTYPES[t.dtype], tuple(t.shape), t.data_ptr())
-            for name, t in zip(self.names, kept)
+            (name, _DTYPES[_whole(t).dtype if e else t.dtype], tuple(t.shape), t.data_ptr())
+            for name, t, e in zip(self.names, kept, self._exact)
         ]
         return Tensors(rows), kept
 
@@ -119,8 +126,9 @@ class Vector:
         """Tensors of whole numbers that follow each other and have one type, by the first of them."""
         runs: Dict[int, Run] = {}
         ends = list(accumulate([0] + self.sizes))
-        for dtype, run in groupby(range(len(self.tensors)), lambda i: self.tensors[i].dtype):
-            if not dtype.is_floating_point:
+        types = [_whole(t).dtype if e else None for t, e in zip(self.tensors, self._exact)]
+        for dtype, run in groupby(range(len(types)), lambda i: types[i]):
+            if dtype is not None:
                 first, *more = run
                 last = first + len(more) + 1
                 size = self.tensors[first].element_size()
@@ -130,7 +138,7 @@ class Vector:
     def _split(self, first: int) -> torch.Tensor:
         """The part of the vector with the run that begins with this tensor."""
         run = self._runs[first]
-        values = [t.reshape(-1).long() for t in self.tensors[first : run.last]]
+        values = [_whole(t).reshape(-1).long() for t in self.tensors[first : run.last]]
         return split(torch.cat(values), run.size)
 
     def _load_wholes(self, vector: torch.Tensor, first: int = 0) -> None:
@@ -139,13 +147,13 @@ class Vector:
                 values = join(vector[run.begin : run.end], run.size)
                 tensors = self.tensors[begin : run.last]
                 for t, v in zip(tensors, values.split([t.numel() for t in tensors])):
-                    t.copy_(v.view(t.shape))
+                    _whole(t).copy_(v.view(t.shape))
 
     def _parts(self, first: int = 0) -> List[torch.Tensor]:
         """The tensors from this one on, as flat parts of the vector."""
         out = []
         for i, t in enumerate(self.tensors[first:], first):
-            if t.is_floating_point():
+            if not self._exact[i]:
                 out.append(t.detach().reshape(-1).float())
             elif i in self._runs:
                 out.append(self._split(i))
@@ -154,8 +162,8 @@ class Vector:
     def _write_parts(self, address: int, first: int = 0) -> None:
         """The tensors from this one on go to the vector at this address."""
         whole, parts = self._at(address)
-        for t, v in list(zip(self.tensors, parts))[first:]:
-            if t.is_floating_point():
+        for t, v, e in list(zip(self.tensors, parts, self._exact))[first:]:
+            if not e:
                 v.copy_(t)
         for begin, run in self._runs.items():
             if begin >= first:
@@ -168,15 +176,16 @@ class Vector:
         return device.type in _FLAT_ON and all(
             t.device == device
             and t.is_contiguous()
-            and (t.dtype == torch.float32 or (i >= len(self.params) and not t.is_floating_point()))
+            and (t.dtype == torch.float32 or (i >= len(self.params) and self._exact[i]))
             for i, t in enumerate(self.tensors)
         )
 
     def _flatten(self) -> None:
         self.flat = torch.cat(self._parts())
         self._sent = torch.empty_like(self.flat)
-        for t, part, shape in zip(self.tensors, self.flat.split(self.sizes), self.shapes):
-            if t.is_floating_point():
+        parts = self.flat.split(self.sizes)
+        for t, part, shape, e in zip(self.tensors, parts, self.shapes, self._exact):
+            if not e:
                 t.data = part.view(shape)
 
     def _register(self, address: int) -> None:
@@ -239,8 +248,8 @@ class Vector:
     def _views_of(self, vector: torch.Tensor) -> List[torch.Tensor]:
         """The parts of a flat tensor; those of whole numbers remain flat."""
         return [
-            v.view(t.shape) if t.is_floating_point() else v
-            for t, v in zip(self.tensors, vector.split(self.sizes))
+            v if e else v.view(t.shape)
+            for t, v, e in zip(self.tensors, vector.split(self.sizes), self._exact)
         ]
 
     def at(self, address: int) -> torch.Tensor:
@@ -276,14 +285,14 @@ class Vector:
                     "shape, type or device, since the run began; make a new paceline.torch.Optimizer"
                 )
             self.tensors[i] = self.buffers[i - len(self.params)] = b
-            if self.flat is not None and b.is_floating_point():
+            if self.flat is not None and not self._exact[i]:
                 part = self.flat.split(self.sizes)[i].view(self.shapes[i])
                 part.copy_(b)
                 b.data = part
 
     def _load_parts(self, vector: torch.Tensor, parts: List[torch.Tensor], first: int = 0) -> None:
-        for t, v in list(zip(self.tensors, parts))[first:]:
-            if t.is_floating_point():
+        for t, v, e in list(zip(self.tensors, parts, self._exact))[first:]:
+            if not e:
                 t.data.copy_(v)
         self._load_wholes(vector, first)
 
