@@ -58,6 +58,17 @@ class Changes(unittest.TestCase):
             self.one(make, change, None, method="local-sgd:u=2")  # its steps begin there
         self.one(make, lambda opt, model: None, None)
 
+    def test_memory(self):
+        """On a GPU, a parameter that leaves the flat tensor would not be trained any more."""
+
+        def move(opt, model):
+            model[2].weight.data = model[2].weight.data.clone()
+
+        make = lambda m: SGD(m.parameters(), lr=0.1)
+        self.one(make, move, None)
+        with unittest.mock.patch("paceline.torch._vector._FLAT_ON", ("cpu",)):
+            self.one(make, move, "'2.weight' has been moved or given other memory")
+
     def test_hyper_parameters(self):
         momentum = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 

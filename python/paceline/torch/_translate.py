@@ -161,7 +161,7 @@ def refuse_state(state: Any) -> None:
         raise UsageError(
             "the optimizer has state of earlier steps (momentum or moments), which the server cannot "
             "take; give a new one and resume from a checkpoint of the server (checkpoint=, "
-            'resume="auto")' + _USE_LOCAL.replace("; use", ", or use", 1)
+            'resume="auto")' + _USE_LOCAL
         )
 
 
