@@ -68,7 +68,10 @@ static int client_connect(const struct pl_client_link_conf *conf, struct pl_link
     rc = l->answered == WIRE_REFUSED
              ? pl_fail(why, PL_ERUN, "the server, rank 0, refuses: %.400s", l->answer->text)
              : pl_fail(why, PL_ERUN, "the server, rank 0, has shut down before the run began");
+    struct pl_why told = *why;
+    bool agrees = l->agrees;
     pl_mpi_detach(l);
+    if (agrees) pl_mpi_agree(rc, NULL, &told); /* otherwise rank 0 aborts the job */
     return rc;
 }
 

@@ -144,6 +144,7 @@ static void link_answered(struct pl_link *l, const struct pl_wire *w) {
     bool welcome = w->kind == WIRE_WELCOME && w->dim > 0 && w->dim <= INT_MAX;
     if (l->answered || !l->answer || w->n_tail > sizeof *l->answer) return;
     l->answered = w->kind;
+    l->agrees = w->kind == WIRE_REFUSED && w->flags;
     l->range[0].n = w->dim;
     if (welcome && link_vectors(l))
         link_listen_for_chunks(l);

@@ -47,6 +47,7 @@ struct pl_link {
     union pl_wire_tail *say;    /* of a client: what it sends, */
     union pl_wire_tail *answer; /* and the server's answer to its hello */
     uint32_t answered;          /* WIRE_WELCOME or WIRE_REFUSED; 0: not yet */
+    bool agrees;                /* of a refusal: all ranks agree at the end */
     MPI_Request saying;
 };
 

@@ -52,8 +52,10 @@ static bool news_answer(struct pl_port *p, int worker) {
     struct pl_why why = {.text = ""};
     if (!news_admits(p, worker, &client, &why)) {
         snprintf(t->down.text, sizeof t->down.text, "%s", why.text);
-        pl_mpi_port_send_tail(
-            p, worker, &(struct pl_wire){.kind = WIRE_REFUSED, .n_tail = sizeof t->down.text});
+        pl_mpi_port_send_tail(p, worker,
+                              &(struct pl_wire){.kind = WIRE_REFUSED,
+                                                .flags = !p->conf.about,
+                                                .n_tail = sizeof t->down.text});
         return false;
     }
     t->down.welcome = (struct pl_welcome){.worker = worker,

@@ -80,7 +80,7 @@ enum wire_kind {
     WIRE_MEMORY, /* see mpi_memory.h */
     WIRE_MAPPED, /* flags: 1 if the worker has the memory */
     WIRE_WELCOME,
-    WIRE_REFUSED,
+    WIRE_REFUSED, /* flags: 1 if all ranks agree at the end (pl_mpi_agree) */
     WIRE_WORD
 };
 
