@@ -7,6 +7,7 @@
 
 #include "run/gateway_state.h"
 
+#define SEAT_BACK_NS (10 * GATEWAY_SECOND)  /* for one who is back to ask for its events */
 #define SEAT_LEAST_NS (10 * GATEWAY_SECOND) /* without a connection, before a seat is taken, */
 #define SEAT_MOST_NS (120 * GATEWAY_SECOND) /* and at most; */
 #define SEAT_TOLD_NS (600 * GATEWAY_SECOND) /* if the server knows, and decides itself */
@@ -53,7 +54,8 @@ bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
         uint64_t silent = found->n_requests ? 0 : pl_now_ns() - found->seen_ns;
         if (silent > found->longest_ns) found->longest_ns = silent;
         found->n_requests++;
-        if (found->away && r->route != ROUTE_EVENTS) found->listened = false; /* until it does */
+        r->returns = found->away && r->route != ROUTE_EVENTS;
+        if (r->returns) found->back_ns = pl_now_ns() + SEAT_BACK_NS;
     }
     r->seat = found; /* the watch reads it */
     pl_lock_leave(g->lock);

@@ -39,6 +39,7 @@ struct seat {
     int n_requests;      /* that know it */
     bool listened;       /* it has asked for its events: while it is here, it has a connection */
     bool away, reported; /* it has none; what pl_gateway_moved() told last */
+    uint64_t back_ns;    /* it came back without its events, and is not away before that */
     struct request *has; /* the one that may use the link */
     bool ended;          /* nobody may join it any more */
     bool told;           /* its client knows that the run is over */
@@ -90,6 +91,7 @@ struct request {
     bool waits;      /* the gateway's lock: it waits in the link, and may be sent away */
     atomic_bool cut; /* its connection is closed, or another request takes its place */
     bool has_result, late;
+    bool returns; /* the gateway's lock: its client was away until it came */
     bool follows; /* it is a standby's */
     struct pl_result result;
     uint64_t *absent; /* [n_absent] of the result; NULL: it has all tensors */

@@ -14,8 +14,8 @@
 
 /* Notes whether the client of a seat has a connection. One that never asked for its events has none
  * while it computes. The caller has the lock. */
-static bool watch_moved(const struct pl_gateway *g, struct seat *s) {
-    bool away = s->listened && s->n_requests == 0 && !s->ended && !g->over;
+static bool watch_moved(const struct pl_gateway *g, struct seat *s, uint64_t now) {
+    bool away = s->listened && s->n_requests == 0 && !s->ended && !g->over && now >= s->back_ns;
     bool moved = away != s->away;
     s->away = away;
     return moved;
@@ -30,8 +30,9 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
     bool moved = false;
     for (struct seat *s = g->seats; s; s = next) {
         next = s->next;
-        moved |= watch_moved(g, s);
+        moved |= watch_moved(g, s, now);
         if (s->n_requests > 0) continue;
+        if (s->back_ns > now && s->back_ns < until) until = s->back_ns;
         uint64_t end = s->seen_ns + pl_gateway_seat_patience(s);
         if (end <= now) s->ended = true;
         struct seat *gone = pl_gateway_seat_remove(g, s);
@@ -56,6 +57,7 @@ static void watch_cut(struct pl_gateway *g, int fd) {
         if (r->fd != fd || poll(&now, 1, 0) <= 0) continue;
         epoll_ctl(g->poll, EPOLL_CTL_DEL, fd, NULL);
         atomic_store(&r->cut, true);
+        if (r->returns) r->seat->back_ns = 0; /* it was on its way when its client went */
         if (r->seat) pl_client_link_interrupt(r->seat->link);
     }
     pl_lock_leave(g->lock);

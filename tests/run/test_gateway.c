@@ -321,3 +321,24 @@ TEST(who_is_back_is_not_away_between_requests) {
     stays(&d);
     door_close(&d);
 }
+
+/* Of a worker that dies, the events can end before its last request is read. */
+TEST(a_last_request_brings_nobody_back) {
+    struct door d;
+    char request[200], key[PL_WIRE_KEY + 1];
+    door_open(&d, 1, (struct pl_port_conf){0});
+    join_by_hand(&d, 0, key);
+    int n = snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "\r\n", key);
+    int events = call(&d), next = call(&d);
+    assert_int_equal(send(events, request, (size_t)n, 0), n);
+    assert_int_equal(recv(events, request, 12, MSG_WAITALL), 12);
+    close(events);
+    until_away(&d, true);
+    n = snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n",
+                 key);
+    assert_int_equal(send(next, request, (size_t)n, 0), n);
+    until_away(&d, false);
+    close(next);
+    until_away(&d, true);
+    door_close(&d);
+}
