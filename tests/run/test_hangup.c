@@ -83,7 +83,7 @@ static void end(struct scene *s, pl_client *c, const char *has) {
 }
 
 TEST(a_client_that_does_not_answer_loses_its_seat) {
-    struct scene s = begin("evict=0.3");
+    struct scene s = begin("evict=2");
     struct pl_client_task t = pull_b(&s), none; /* and never answers */
     pl_client *c = join_later(&s.server);
     assert_int_equal(pl_client_pull(s.b, 20, &none), PL_ERUN);
@@ -95,7 +95,7 @@ TEST(a_client_that_does_not_answer_loses_its_seat) {
 
 /* A result that comes after the server has hung up is not used for anything. */
 TEST(a_result_after_that_is_not_used) {
-    struct scene s = begin("evict=0.3");
+    struct scene s = begin("evict=2");
     struct pl_client_task t = pull_b(&s), next;
     pl_client *c = join_later(&s.server);
     assert_int_equal(pl_client_pull(c, 20, &next), PL_OK);
@@ -110,9 +110,9 @@ TEST(a_result_after_that_is_not_used) {
 
 /* A worker that was only slow joins again by itself, if its place is still free. */
 TEST(a_client_that_was_only_slow_joins_again) {
-    struct scene s = begin("evict=0.3");
+    struct scene s = begin("evict=2");
     pull_b(&s);
-    sleep(2); /* the server looks once per second */
+    sleep(4); /* the server looks once per second */
     pl_client_push(s.b, DIM, 1, 1);
     last_tasks(s.b);
     end(&s, NULL, "\"frozen\":1");
