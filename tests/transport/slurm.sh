@@ -98,8 +98,7 @@ fail() {
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl=self,vader PMIX_MCA_psec=native
 export PACELINE PACELINE_MPI=$plugin
-awk '/^```bash/ { inside = 1; next } /^```/ { inside = 0 } inside' "$SOURCE_DIR/docs/cluster.md" |
-    sed -n '/^#!/,$p' >job.sh
+awk '/^#!/ { inside = 1 } inside && /^```/ { exit } inside' "$SOURCE_DIR/docs/cluster.md" >job.sh
 grep -q '^srun ' job.sh || fail "there is no job script in docs/cluster.md"
 
 batch() { # ntasks, arguments …
