@@ -119,7 +119,7 @@ enum MHD_Result pl_gateway_join(struct request *r) {
                   s->name[0] ? " as " : "", s->name);
     pl_lock_enter(g->lock);
     s->next = g->seats;
-    s->ended = g->over;
+    s->ended = g->closed; /* if the run is over, it hears that with its first request */
     g->seats = s;
     s->n_requests++;
     r->seat = s;
