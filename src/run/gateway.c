@@ -82,7 +82,9 @@ static int gateway_keys(struct pl_gateway *g, struct pl_why *why) {
 }
 
 static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struct pl_why *why) {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    /* poll, because with epoll a connection that is closed during its body is not noticed; those
+     * that wait are in neither */
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned threads = cores < 1 ? 1 : cores < GATEWAY_THREADS ? (unsigned)cores : GATEWAY_THREADS;
     unsigned room = 3 * (unsigned)g->conf.n_clients + 64;
