@@ -179,6 +179,7 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     if (!r) return;
     struct seat *s = r->seat, *over = NULL;
     pl_thread_join(r->thread);
+    if (r->reply) MHD_destroy_response(r->reply); /* nobody is there to hear it */
     pl_lock_enter(g->lock);
     epoll_ctl(g->poll, EPOLL_CTL_DEL, r->fd, NULL);
     if (r->next) r->next->previous = r->previous;
