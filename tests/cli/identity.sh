@@ -205,7 +205,7 @@ last=$(sed 's/.*"test_accuracy":\([0-9.]*\).*/\1/' out)
 awk "BEGIN { exit !($best >= $last && $best > 0.1) }" || fail "best $best, last $last"
 # a learning rate that ruins the model does not replace it, whether the run diverges in time or not
 "$PACELINE" train --resume ck --lr 1000 --updates 75 --checkpoint ruined --quiet >out 2>err || :
-works eval ruined/best
+"$PACELINE" eval ruined/best >out 2>&1 || has out 'the run of this checkpoint diverged'
 cp -r ck worse
 "$PACELINE" train --resume worse --lr 500 --updates 65 --quiet >out 2>err || :
 cmp -s ck/best worse/best || fail "a worse model became the best"
