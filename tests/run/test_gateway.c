@@ -290,6 +290,17 @@ static void until_away(struct door *d, bool expected) {
     assert_int_equal(away, expected);
 }
 
+/* The worker with this key hears its events, and loses that connection: it is away. */
+static void listen_and_go(struct door *d, const char *key) {
+    char text[200];
+    int n = snprintf(text, sizeof text, "GET /v1/seats/%s/events" HOST "\r\n", key);
+    int events = call(d);
+    assert_int_equal(send(events, text, (size_t)n, 0), n);
+    assert_int_equal(recv(events, text, 12, MSG_WAITALL), 12);
+    close(events);
+    until_away(d, true);
+}
+
 /* It tells nothing new for a moment. */
 static void stays(struct door *d) {
     int worker;
@@ -307,12 +318,7 @@ TEST(who_is_back_is_not_away_between_requests) {
     char request[200], key[PL_WIRE_KEY + 1];
     door_open(&d, 1, (struct pl_port_conf){0});
     join_by_hand(&d, 0, key);
-    int n = snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "\r\n", key);
-    int events = call(&d);
-    assert_int_equal(send(events, request, (size_t)n, 0), n);
-    assert_int_equal(recv(events, request, 12, MSG_WAITALL), 12);
-    close(events);
-    until_away(&d, true);
+    listen_and_go(&d, key);
     snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n",
              key);
     crew_tell(&d.c, 0, 1);
@@ -328,14 +334,10 @@ TEST(a_last_request_brings_nobody_back) {
     char request[200], key[PL_WIRE_KEY + 1];
     door_open(&d, 1, (struct pl_port_conf){0});
     join_by_hand(&d, 0, key);
-    int n = snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "\r\n", key);
-    int events = call(&d), next = call(&d);
-    assert_int_equal(send(events, request, (size_t)n, 0), n);
-    assert_int_equal(recv(events, request, 12, MSG_WAITALL), 12);
-    close(events);
-    until_away(&d, true);
-    n = snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n",
-                 key);
+    int next = call(&d);
+    listen_and_go(&d, key);
+    int n = snprintf(request, sizeof request,
+                     "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n", key);
     assert_int_equal(send(next, request, (size_t)n, 0), n);
     until_away(&d, false);
     close(next);
