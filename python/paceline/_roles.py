@@ -131,7 +131,8 @@ def _channel(
     launcher: str, job: str, port: int, where: str, env: Mapping[str, str]
 ) -> Union[Store, str]:
     """How rank 0 hands keys to the others: over the store of torchrun, or one on the next port if
-    there is none; srun and mpirun start all processes in one folder, which must be shared."""
+    torchrun has no store; with srun and mpirun through the folder they start in, which must be
+    shared."""
     if launcher == "torchrun":
         agents = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         at = _number(env, "MASTER_PORT") if agents else None

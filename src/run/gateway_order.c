@@ -69,7 +69,7 @@ static void order_settled(struct request *r) {
     pl_lock_leave(r->gateway->lock);
 }
 
-/* Pulls the order, unless it has one; PL_ETIMEDOUT: there is none yet. */
+/* Pulls an order, unless the request already has one. PL_ETIMEDOUT if no order has come yet. */
 static int order_pull(struct request *r) {
     int rc = order_wanted(r);
     if (rc || r->pulled) return rc;

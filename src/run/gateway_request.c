@@ -74,7 +74,7 @@ static enum route request_route(const char *method, const char *url, const char 
 }
 
 /* An earlier request of the seat has ended, or was sent away. 0, or the status with which this one
- * is refused. If its turn has not come, it waits, and `turn` stays. */
+ * is refused. If its turn has not come, it waits, and `turn_ns` stays. */
 static unsigned request_turn(struct request *r, const char **why) {
     unsigned seen = atomic_load(&r->gateway->bell);
     *why = "another request of this client is being answered";
@@ -83,7 +83,7 @@ static unsigned request_turn(struct request *r, const char **why) {
         pl_gateway_park(r, &r->gateway->bell, seen, GATEWAY_SECOND / 20);
         return 0;
     }
-    r->turn = false;
+    r->turn_ns = 0;
     if (r->route != ROUTE_NEXT) return 0;
     r->into = NULL;
     *why = pl_gateway_order_begin(r);
@@ -118,9 +118,9 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     *why = "this seat is not known";
     if (!pl_gateway_seat_find(r, key, n))
         return pl_gateway_over(r->gateway) ? MHD_HTTP_GONE : MHD_HTTP_NOT_FOUND;
-    r->turn = r->route == ROUTE_NEXT || r->route == ROUTE_NEWEST;
+    if (r->route != ROUTE_NEXT && r->route != ROUTE_NEWEST) return 0;
     r->turn_ns = pl_now_ns() + REQUEST_TURN_NS;
-    return r->turn ? request_turn(r, why) : 0;
+    return request_turn(r, why);
 }
 
 static enum MHD_Result request_end(struct request *r) {
@@ -218,8 +218,8 @@ enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection,
     if (r->reply) return pl_gateway_answer_reply(r);
     /* a server that is being stopped queues no answers, and goes on with the request */
     if (r->answered) return MHD_NO;
-    if (r->turn && (r->refusal = request_turn(r, &r->why))) r->turn = false;
-    if (r->turn) return MHD_YES;
+    if (r->turn_ns && (r->refusal = request_turn(r, &r->why))) r->turn_ns = 0;
+    if (r->turn_ns) return MHD_YES;
     if (*data_size > 0) {
         if (!r->refusal) {
             if (*data_size > r->room - r->n) return MHD_NO;

@@ -102,18 +102,17 @@ struct request {
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
     unsigned standby;       /* the change of the standby that was sent */
     /* waiting: gateway_park.c */
-    uint64_t end_ns;          /* when it is answered at last */
-    bool turn;                /* an earlier one of its seat is waited for, */
-    uint64_t turn_ns;         /* until then; */
-    unsigned refusal;         /* or it waited in vain, which it is told after its body, */
-    const char *why;          /* and the reason */
-    bool pulled;              /* it has an order, which the standby must have first */
-    struct request *woken;    /* the next one that goes on */
-    bool parked;              /* the gateway's lock: its connection is suspended until */
-    atomic_uint *word;        /* *word is not `seen`, */
-    unsigned seen;            /* or */
-    uint64_t until_ns;        /* then */
-    bool aside;               /* the gateway's lock: a thread carries out work() */
+    uint64_t end_ns;       /* when it is answered at last */
+    uint64_t turn_ns;      /* an earlier one of its seat is waited for until then; 0: it is not; */
+    unsigned refusal;      /* or it waited in vain, which it is told after its body, */
+    const char *why;       /* and the reason */
+    bool pulled;           /* it has an order, which the standby must have first */
+    struct request *woken; /* the next one that goes on */
+    bool parked;           /* the gateway's lock: its connection is suspended until */
+    atomic_uint *word;     /* *word is not `seen`, */
+    unsigned seen;         /* or */
+    uint64_t until_ns;     /* then */
+    bool aside;            /* the gateway's lock: a thread carries out work() */
     struct pl_thread *thread; /* which was started, */
     enum MHD_Result (*work)(struct request *r);
     struct MHD_Response *reply; /* and what it leaves */
@@ -144,8 +143,9 @@ struct pl_gateway {
     bool over, closed;
 };
 
-/* gateway.c: wakes whoever waits for a change; only the watch; whether the run has ended; reports
- * that a client was refused, but not of everybody who knocks. */
+/* gateway.c. ring() wakes all threads that wait for a change, and look() only the watch. over()
+ * returns whether the run has ended. report() logs that a client was refused, a few times at most.
+ */
 void pl_gateway_ring(struct pl_gateway *g);
 void pl_gateway_look(struct pl_gateway *g);
 bool pl_gateway_over(struct pl_gateway *g);

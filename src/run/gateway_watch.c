@@ -96,7 +96,7 @@ void pl_gateway_watch(void *arg) {
     struct epoll_event event[WATCH_EVENTS];
     uint64_t count;
     for (bool closed = false; !closed;) {
-        watch_looks(g, UINT64_MAX); /* whoever parks from here on rings */
+        watch_looks(g, UINT64_MAX); /* a request that parks from now on rings */
         uint64_t soon = pl_gateway_unpark(g), ns = watch_tidy(g);
         if (soon < ns) ns = soon;
         closed = watch_looks(g, pl_now_ns() + ns);

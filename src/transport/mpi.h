@@ -23,8 +23,8 @@
  * (0: it does not say). */
 bool pl_launcher_env(int *rank, int *size);
 
-/* Loads the module. PL_EMISSING if there is none: it is not installed, or everything was built
- * without MPI. */
+/* Loads the module. PL_EMISSING if it is not installed, or if the library was built without
+ * MPI. */
 int pl_mpi_load(struct pl_why *why);
 
 /* Loads the module and initializes MPI, if that has not been done. */

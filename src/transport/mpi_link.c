@@ -128,7 +128,7 @@ static void link_receive_order(struct pl_link *l) {
     if (o->flags & WIRE_WITH_VECTOR && !l->after_chunks) link_receive_vector(l);
 }
 
-/* Memory for the vectors that are sent, whose length is known now; false: there is none. */
+/* Allocates the vectors that are sent, now that their length is known. False if that fails. */
 static bool link_vectors(struct pl_link *l) {
     size_t bytes = link_dim(l) * sizeof(float);
     return pl_segment_new(bytes, false, &l->w) == 0 && pl_segment_new(bytes, false, &l->out) == 0;

@@ -80,7 +80,7 @@ static inline void pl_port_wake_server(struct pl_port *p) {
     pl_futex_ring(&p->head->wake_server);
 }
 
-/* There is something for whoever has the seat. */
+/* Wakes the worker or client in this seat: it has an order, a cancel or an answer. */
 static inline void pl_port_ring(const struct pl_port *p, int seat) {
     pl_futex_ring(&pl_port_mailbox(p, seat)->wake_worker);
     if (p->told && atomic_load(&p->seat[seat].client)) p->told(p->told_ctx);
