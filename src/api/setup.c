@@ -380,7 +380,7 @@ int pl_setup_rows(pl_setup *s, uint32_t n_train, uint32_t n_test, const uint16_t
     struct pl_shared_data *d = calloc(1, sizeof *d);
     s->why.text[0] = '\0';
     if (!d) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
-    int rc = pl_data_outside(n_train, n_test, label, &d->data, &s->why);
+    int rc = pl_data_counted(n_train, n_test, label, &d->data, &s->why);
     if (rc) {
         free(d);
         return rc;

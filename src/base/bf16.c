@@ -10,6 +10,17 @@ void pl_bf16_widen(const uint16_t *from, size_t n, float *to) {
     for (size_t i = 0; i < n; i++) to[i] = pl_bf16_float(from[i]);
 }
 
+/* From the beginning: a block overwrites numbers that were read. */
+void pl_bf16_narrow_here(float *v, size_t n) {
+    uint16_t block[BF16_BLOCK];
+    char *halves = (char *)v;
+    for (size_t from = 0; from < n; from += BF16_BLOCK) {
+        size_t m = n - from < BF16_BLOCK ? n - from : BF16_BLOCK;
+        pl_bf16_narrow(v + from, m, block);
+        memcpy(halves + from * sizeof *block, block, m * sizeof *block);
+    }
+}
+
 /* From the end: a block overwrites halves that are behind it, or that were read. */
 void pl_bf16_widen_here(float *v, size_t n) {
     uint16_t block[BF16_BLOCK];

@@ -27,6 +27,8 @@ static inline float pl_bf16_float(uint16_t half) {
 void pl_bf16_narrow(const float *from, size_t n, uint16_t *to);
 void pl_bf16_widen(const uint16_t *from, size_t n, float *to);
 
+/* v[n] becomes n numbers in bfloat16, in the first half of its memory. */
+void pl_bf16_narrow_here(float *v, size_t n);
 /* The first half of v's memory has n numbers in bfloat16; they become v[n]. */
 void pl_bf16_widen_here(float *v, size_t n);
 

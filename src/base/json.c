@@ -5,18 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 static void json_put(struct pl_json *j, const char *text, size_t n) {
     if (j->failed) return;
-    if (j->n + n + 1 > j->room) {
-        size_t room = 2 * (j->n + n) + 256;
-        char *grown = realloc(j->text, room);
-        if (!grown) {
-            j->failed = true;
-            return;
-        }
-        j->text = grown;
-        j->room = room;
-    }
+    j->failed = !PL_GROW(j->text, j->room, j->n + n + 1);
+    if (j->failed) return;
     memcpy(j->text + j->n, text, n);
     j->n += n;
     j->text[j->n] = '\0';

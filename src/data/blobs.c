@@ -21,13 +21,9 @@ enum { BLOBS_TRAIN, BLOBS_TEST, BLOBS_CENTRE };
 static int blobs_fill(const struct blobs_conf *c, uint64_t seed, uint32_t half, uint64_t n,
                       const float *centre, struct pl_rows *rows, struct pl_why *why) {
     uint64_t dim = (uint64_t)c->dim;
-    void *real, *label;
-    int rc = pl_rows_array(&real, n, dim * sizeof *rows->real, why);
+    int rc = pl_rows_array(&rows->real, n, dim * sizeof *rows->real, why);
+    if (!rc) rc = pl_rows_array(&rows->label, n, sizeof *rows->label, why);
     if (rc) return rc;
-    rows->real = real;
-    rc = pl_rows_array(&label, n, sizeof *rows->label, why);
-    if (rc) return rc;
-    rows->label = label;
     for (uint64_t i = 0; i < n; i++) {
         struct pl_rng rng;
         pl_rng_init(&rng, seed, PL_STREAM_DATA, half, i);
@@ -44,10 +40,9 @@ static int blobs_fill(const struct blobs_conf *c, uint64_t seed, uint32_t half, 
 static int blobs_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
     const struct blobs_conf *c = conf;
     uint64_t dim = (uint64_t)c->dim;
-    void *mem;
-    int rc = pl_rows_array(&mem, (uint64_t)c->classes, dim * sizeof(float), why);
+    float *centre = NULL; /* [classes][dim] */
+    int rc = pl_rows_array(&centre, (uint64_t)c->classes, dim * sizeof *centre, why);
     if (rc) return rc;
-    float *centre = mem; /* [classes][dim] */
     for (uint64_t k = 0; k < (uint64_t)c->classes; k++) {
         struct pl_rng rng;
         pl_rng_init(&rng, seed, PL_STREAM_DATA, BLOBS_CENTRE, k);

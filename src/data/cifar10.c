@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/file.h"
 #include "data/rows.h"
 
@@ -37,11 +38,7 @@ static int cifar_append(const char *dir, const char *name, struct pl_rows *rows,
                      path, size, CIFAR_RECORD);
         goto out;
     }
-    uint8_t *byte = realloc(rows->byte, total * CIFAR_PIXELS);
-    if (byte) rows->byte = byte;
-    uint16_t *label = realloc(rows->label, total * sizeof *label);
-    if (label) rows->label = label;
-    if (!byte || !label) {
+    if (!PL_RESIZE(rows->byte, total * CIFAR_PIXELS) || !PL_RESIZE(rows->label, total)) {
         rc = pl_fail(why, PL_ENOMEM, "out of memory while reading %s", path);
         goto out;
     }
@@ -52,8 +49,8 @@ static int cifar_append(const char *dir, const char *name, struct pl_rows *rows,
                          i, record[0], CIFAR_CLASSES - 1);
             goto out;
         }
-        label[rows->n + i] = record[0];
-        memcpy(byte + (rows->n + i) * CIFAR_PIXELS, record + 1, CIFAR_PIXELS);
+        rows->label[rows->n + i] = record[0];
+        memcpy(rows->byte + (rows->n + i) * CIFAR_PIXELS, record + 1, CIFAR_PIXELS);
     }
     rows->n = (uint32_t)total;
 out:

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 #define COLUMNS_SPLIT 96 /* `worker` word of the generator's key */
 
 int pl_columns_room(struct pl_columns *c, struct pl_why *why) {
@@ -17,11 +19,7 @@ int pl_columns_room(struct pl_columns *c, struct pl_why *why) {
     if (c->dim > 0 && room > PL_DATA_BYTES_MAX / sizeof *c->x / c->dim)
         return pl_fail(why, PL_EDATA, "the table needs more than %llu GiB, the most accepted",
                        (unsigned long long)(PL_DATA_BYTES_MAX >> 30));
-    float *x = realloc(c->x, (size_t)(room * c->dim + 1) * sizeof *x);
-    if (x) c->x = x;
-    double *y = x ? realloc(c->y, (size_t)room * sizeof *y) : NULL;
-    if (y) c->y = y;
-    if (!y)
+    if (!PL_RESIZE(c->x, room * c->dim + 1) || !PL_RESIZE(c->y, room))
         return pl_fail(why, PL_ENOMEM, "out of memory for a table of %llu rows and %llu features",
                        (unsigned long long)room, (unsigned long long)c->dim);
     c->room = room;
@@ -230,12 +228,10 @@ int pl_columns_give(struct pl_data *data, struct pl_columns *train, struct pl_co
         if (!rc) rc = columns_rows(train, order + n - n_test, n_test, data->test, why);
         free(order);
     } else {
-        double *y = realloc(train->y, (size_t)n * sizeof *y);
-        if (!y)
+        if (!PL_RESIZE(train->y, n))
             return pl_fail(why, PL_ENOMEM, "out of memory for %llu rows", (unsigned long long)n);
-        train->y = y;
-        memcpy(y + train->n, test->y, (size_t)n_test * sizeof *y);
-        rc = pl_columns_targets(data, y, NULL, n, n_test, conf, path, why);
+        memcpy(train->y + train->n, test->y, (size_t)n_test * sizeof *test->y);
+        rc = pl_columns_targets(data, train->y, NULL, n, n_test, conf, path, why);
         data->train->real = train->x;
         data->test->real = test->x;
         train->x = test->x = NULL;

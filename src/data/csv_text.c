@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/grow.h"
 #include "data/csv.h"
 
 #define CSV_LINE_MAX ((size_t)1 << 26) /* bytes */
@@ -15,13 +16,10 @@ int csv_bad(const struct csv_text *t, struct pl_why *why, const char *what) {
 }
 
 static int csv_grow(struct csv_text *t, struct pl_why *why) {
-    size_t room = t->room ? 2 * t->room : 4096;
+    size_t room = t->room ? t->room + 1 : 4096;
     if (room > CSV_LINE_MAX) return csv_bad(t, why, "the line is longer than 64 MiB");
-    char *line = realloc(t->line, room);
-    if (!line) return pl_fail(why, PL_ENOMEM, "out of memory for a line of %zu bytes", room);
-    t->line = line;
-    t->room = room;
-    return PL_OK;
+    if (PL_GROW(t->line, t->room, room)) return PL_OK;
+    return pl_fail(why, PL_ENOMEM, "out of memory for a line of %zu bytes", room);
 }
 
 static int csv_next(struct csv_text *t, bool *more, struct pl_why *why) {
@@ -102,19 +100,14 @@ const char *csv_field(char sep, char **at, bool *bad) {
 
 int csv_cut(const struct csv_text *t, char sep, const char *line, struct csv_fields *out,
             struct pl_why *why) {
-    uint64_t room = 0;
+    size_t room = 0;
     bool bad = false;
     *out = (struct csv_fields){.text = strdup(line)};
     char *at = out->text;
     if (!at) return pl_fail(why, PL_ENOMEM, "out of memory");
     while (at && !bad) {
         const char *field = csv_field(sep, &at, &bad);
-        if (out->n == room) {
-            room = room ? 2 * room : 16;
-            char **grown = realloc(out->field, (size_t)room * sizeof *grown);
-            if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory");
-            out->field = grown;
-        }
+        if (!PL_GROW(out->field, room, out->n + 1)) return pl_fail(why, PL_ENOMEM, "out of memory");
         out->field[out->n++] = out->text + (field - out->text);
     }
     if (bad) return csv_bad(t, why, "a quoted field does not end before the next separator");

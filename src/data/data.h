@@ -70,7 +70,7 @@ double pl_data_unscaled(const struct pl_data *data, double prediction);
 
 /* Data whose features the embedding program keeps: rows of dimension 0. label [n_train] has the
  * classes of the training rows. If it is NULL, there are no classes. */
-int pl_data_outside(uint32_t n_train, uint32_t n_test, const uint16_t *label, struct pl_data **out,
+int pl_data_counted(uint32_t n_train, uint32_t n_test, const uint16_t *label, struct pl_data **out,
                     struct pl_why *why);
 
 /* Copies rows index[0..n) of the training or test set to x [n][dim] (pictures scaled to [0,1]) and

@@ -5,7 +5,6 @@
  * The best possible RMSE is the noise, a linear model comes to about 2.6. Row i of a half is a pure
  * function of (seed, half, i). */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/rng.h"
 #include "data/columns.h"

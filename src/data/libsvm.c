@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/file.h"
 #include "data/rows.h"
 #include "data/schema.h"
@@ -82,32 +83,24 @@ static int libsvm_token(struct libsvm_text *t, char *token, struct pl_why *why) 
     return PL_OK;
 }
 
-static int libsvm_grow(void **array, uint64_t room, size_t size, struct pl_why *why) {
-    void *grown = room <= PL_DATA_BYTES_MAX / size ? realloc(*array, (size_t)(room * size)) : NULL;
-    if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory while reading LIBSVM text");
-    *array = grown;
-    return PL_OK;
+static bool libsvm_grow(struct libsvm_set *s) {
+    bool fits = true;
+    if (s->n + 1 >= s->row_room) {
+        s->row_room = s->row_room ? s->row_room * 2 : 1024;
+        fits = s->row_room <= PL_DATA_BYTES_MAX / sizeof *s->start &&
+               PL_RESIZE(s->label, s->row_room) && PL_RESIZE(s->start, s->row_room);
+    }
+    if (fits && s->n_entries >= s->entry_room) {
+        s->entry_room = s->entry_room ? s->entry_room * 2 : 16384;
+        fits = s->entry_room <= PL_DATA_BYTES_MAX / sizeof *s->value &&
+               PL_RESIZE(s->column, s->entry_room) && PL_RESIZE(s->value, s->entry_room);
+    }
+    return fits;
 }
 
 static int libsvm_room(struct libsvm_set *s, struct pl_why *why) {
-    int rc = PL_OK;
-    if (s->n + 1 >= s->row_room) {
-        s->row_room = s->row_room ? s->row_room * 2 : 1024;
-        void *label = s->label, *start = s->start;
-        rc = libsvm_grow(&label, s->row_room, sizeof *s->label, why);
-        s->label = label;
-        if (!rc) rc = libsvm_grow(&start, s->row_room, sizeof *s->start, why);
-        s->start = start;
-    }
-    if (!rc && s->n_entries >= s->entry_room) {
-        s->entry_room = s->entry_room ? s->entry_room * 2 : 16384;
-        void *column = s->column, *value = s->value;
-        rc = libsvm_grow(&column, s->entry_room, sizeof *s->column, why);
-        s->column = column;
-        if (!rc) rc = libsvm_grow(&value, s->entry_room, sizeof *s->value, why);
-        s->value = value;
-    }
-    return rc;
+    if (libsvm_grow(s)) return PL_OK;
+    return pl_fail(why, PL_ENOMEM, "out of memory while reading LIBSVM text");
 }
 
 /* Adds "index:value" to the set; `last` is the previous index, 0 at first. */
@@ -198,10 +191,9 @@ static int libsvm_order(const void *a, const void *b) {
 /* Collects the distinct labels, sorted, in class[*n], which the caller frees. */
 static int libsvm_classes(const struct libsvm_set *s, const char *path, int64_t **class,
                           uint64_t *n, struct pl_why *why) {
-    void *mem;
-    int rc = pl_rows_array(&mem, s->n, sizeof **class, why);
+    int64_t *all = NULL;
+    int rc = pl_rows_array(&all, s->n, sizeof *all, why);
     if (rc) return rc;
-    int64_t *all = mem;
     memcpy(all, s->label, (size_t)s->n * sizeof *all);
     qsort(all, (size_t)s->n, sizeof *all, libsvm_order);
     uint64_t k = 0;
@@ -221,16 +213,10 @@ static int libsvm_classes(const struct libsvm_set *s, const char *path, int64_t 
 static int libsvm_half(const struct libsvm_set *s, uint64_t first, uint64_t n, struct pl_rows *rows,
                        struct pl_why *why) {
     uint64_t base = n ? s->start[first] : 0, entries = n ? s->start[first + n] - base : 0;
-    void *start, *column, *value;
-    int rc = pl_rows_array(&start, n + 1, sizeof *rows->start, why);
+    int rc = pl_rows_array(&rows->start, n + 1, sizeof *rows->start, why);
+    if (!rc) rc = pl_rows_array(&rows->column, entries, sizeof *rows->column, why);
+    if (!rc) rc = pl_rows_array(&rows->value, entries, sizeof *rows->value, why);
     if (rc) return rc;
-    rows->start = start;
-    rc = pl_rows_array(&column, entries, sizeof *rows->column, why);
-    if (rc) return rc;
-    rows->column = column;
-    rc = pl_rows_array(&value, entries, sizeof *rows->value, why);
-    if (rc) return rc;
-    rows->value = value;
     for (uint64_t i = 0; i < n; i++) rows->start[i] = s->start[first + i] - base;
     rows->start[n] = entries;
     if (entries) {
@@ -244,10 +230,8 @@ static int libsvm_half(const struct libsvm_set *s, uint64_t first, uint64_t n, s
 /* The classes of such rows. */
 static int libsvm_labels(const struct libsvm_set *s, const int64_t *class, uint64_t n_classes,
                          uint64_t first, struct pl_rows *rows, struct pl_why *why) {
-    void *label;
-    int rc = pl_rows_array(&label, rows->n, sizeof *rows->label, why);
+    int rc = pl_rows_array(&rows->label, rows->n, sizeof *rows->label, why);
     if (rc) return rc;
-    rows->label = label;
     for (uint64_t i = 0; i < rows->n; i++) {
         const int64_t *at =
             bsearch(&s->label[first + i], class, (size_t)n_classes, sizeof *class, libsvm_order);

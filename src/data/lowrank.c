@@ -36,13 +36,9 @@ static int lowrank_side_new(const struct lowrank_conf *c, int64_t n, uint32_t wo
                             struct lowrank_side *s, struct pl_why *why) {
     size_t width = (size_t)c->rank + 1;
     double scale = sqrt(LOWRANK_PRODUCT / sqrt((double)c->rank)), sum = 0;
-    void *row, *reach;
-    int rc = pl_rows_array(&row, (uint64_t)n, width * sizeof *s->row, why);
+    int rc = pl_rows_array(&s->row, (uint64_t)n, width * sizeof *s->row, why);
+    if (!rc) rc = pl_rows_array(&s->reach, (uint64_t)n, sizeof *s->reach, why);
     if (rc) return rc;
-    s->row = row;
-    rc = pl_rows_array(&reach, (uint64_t)n, sizeof *s->reach, why);
-    if (rc) return rc;
-    s->reach = reach;
     s->n = (uint32_t)n;
     for (uint32_t i = 0; i < s->n; i++) {
         struct pl_rng rng;
@@ -92,8 +88,8 @@ static void lowrank_fill(const struct lowrank_conf *c, const struct lowrank_side
 static int lowrank_open(const void *conf, uint64_t seed, struct pl_data *data, struct pl_why *why) {
     const struct lowrank_conf *c = conf;
     struct lowrank_side users = {.n = 0}, items = {.n = 0};
-    void *rating = NULL;
-    int rc = pl_rows_array(&rating, (uint64_t)c->ratings, sizeof(struct pl_rating), why);
+    struct pl_rating *rating = NULL;
+    int rc = pl_rows_array(&rating, (uint64_t)c->ratings, sizeof *rating, why);
     if (!rc) rc = lowrank_side_new(c, c->users, LOWRANK_USERS, seed, &users, why);
     if (!rc) rc = lowrank_side_new(c, c->items, LOWRANK_ITEMS, seed, &items, why);
     if (!rc) lowrank_fill(c, &users, &items, seed, rating);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 /* The slot of a name, or the free one where it belongs. The hash is salted, so that a hostile file
  * cannot aim at one slot; the salt does not affect the result. */
 static uint32_t *names_slot(const struct pl_names *s, const char *name) {
@@ -16,9 +18,7 @@ static uint32_t *names_slot(const struct pl_names *s, const char *name) {
 
 static int names_grow(struct pl_names *s, struct pl_why *why) {
     uint64_t room = s->room ? 2 * s->room : 16;
-    char **name = realloc(s->name, (size_t)room * sizeof *name);
-    if (name) s->name = name;
-    uint32_t *slot = name ? calloc((size_t)(2 * room), sizeof *slot) : NULL;
+    uint32_t *slot = PL_RESIZE(s->name, room) ? calloc((size_t)(2 * room), sizeof *slot) : NULL;
     if (!slot) return pl_fail(why, PL_ENOMEM, "out of memory");
     free(s->slot);
     s->slot = slot;

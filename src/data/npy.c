@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/columns.h"
 #include "data/file.h"
 
@@ -179,10 +180,8 @@ static int npy_half(const char *file, const char *target, struct npy *a, struct 
                      (unsigned long long)y.n, (unsigned long long)y.shape[0], file,
                      (unsigned long long)a->shape[0]);
     set->dim = a->n / a->shape[0];
-    void *mem = NULL;
-    if (!rc) rc = pl_rows_array(&mem, y.n, sizeof *set->y, why);
+    if (!rc) rc = pl_rows_array(&set->y, y.n, sizeof *set->y, why);
     if (!rc) {
-        set->y = mem;
         set->n = set->room = y.n;
         for (uint64_t i = 0; !rc && i < y.n; i++) {
             set->y[i] = npy_number(&y, i);
@@ -193,9 +192,8 @@ static int npy_half(const char *file, const char *target, struct npy *a, struct 
     }
     free(y.bytes);
     if (rc || npy_is_bytes(a)) return rc;
-    rc = pl_rows_array(&mem, a->n, sizeof *set->x, why);
+    rc = pl_rows_array(&set->x, a->n, sizeof *set->x, why);
     if (rc) return rc;
-    set->x = mem;
     rc = npy_features(a, set->x, file, why);
     free(a->bytes);
     a->bytes = NULL;
@@ -216,11 +214,9 @@ static int npy_same(const struct npy *a, const struct npy *b, const char *path,
 /* Copies the rows of a set of bytes to one half. */
 static int npy_bytes(const struct npy *a, const uint32_t *order, uint64_t n, struct pl_rows *rows,
                      struct pl_why *why) {
-    void *mem;
     uint64_t dim = a->n / a->shape[0];
-    int rc = pl_rows_array(&mem, n, dim, why);
+    int rc = pl_rows_array(&rows->byte, n, dim, why);
     if (rc) return rc;
-    rows->byte = mem;
     for (uint64_t i = 0; i < n; i++)
         memcpy(rows->byte + i * dim, a->number + (order ? order[i] : i) * dim, (size_t)dim);
     return PL_OK;
@@ -236,10 +232,8 @@ static int npy_pictures(const struct npy_conf *c, const struct npy *a, struct pl
     if (n_test == 0) {
         rc = pl_columns_deck(n, c->ready.share, seed, &order, &n_test, why);
     } else {
-        double *y = realloc(train->y, (size_t)n * sizeof *y);
-        if (!y) return pl_fail(why, PL_ENOMEM, "out of memory");
-        train->y = y;
-        memcpy(y + train->n, test->y, (size_t)n_test * sizeof *y);
+        if (!PL_RESIZE(train->y, n)) return pl_fail(why, PL_ENOMEM, "out of memory");
+        memcpy(train->y + train->n, test->y, (size_t)n_test * sizeof *test->y);
     }
     if (!rc) rc = pl_columns_targets(data, train->y, order, n, n_test, &c->ready, c->target, why);
     if (!rc) rc = npy_bytes(a, order, n - n_test, data->train, why);
@@ -292,16 +286,14 @@ static int npy_open_as(const void *conf, struct pl_data *data, struct pl_why *wh
     if (!rc && s->n_columns != dim && !npy_is_bytes(&a))
         rc = pl_fail(why, PL_EDATA, "%s has numbers, but the model was trained on bytes or texts",
                      c->file);
-    void *mem = NULL;
     if (!rc && s->n_columns != dim) {
         rc = npy_bytes(&a, NULL, a.shape[0], data->test, why);
     } else if (!rc) {
-        rc = pl_rows_array(&mem, a.n, sizeof *data->test->real, why);
-        data->test->real = mem;
+        rc = pl_rows_array(&data->test->real, a.n, sizeof *data->test->real, why);
         if (!rc) rc = npy_features(&a, data->test->real, c->file, why);
     }
     data->test->n = rc ? 0 : (uint32_t)a.shape[0];
-    if (!rc && mem) rc = pl_columns_apply(s, data->test, why);
+    if (!rc && data->test->real) rc = pl_columns_apply(s, data->test, why);
     free(a.bytes);
     return rc;
 }

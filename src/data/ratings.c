@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/grow.h"
 #include "base/rng.h"
 #include "data/file.h"
 #include "data/rows.h"
@@ -35,10 +36,9 @@ enum { RATINGS_USERS = 64, RATINGS_ITEMS, RATINGS_SPLIT };
 
 /* Moves each id to its new place. */
 static int ratings_move_ids(uint64_t **id, uint64_t n, const uint32_t *to, struct pl_why *why) {
-    void *mem;
-    int rc = n > 0 ? pl_rows_array(&mem, n, sizeof **id, why) : PL_OK;
+    uint64_t *moved = NULL;
+    int rc = n > 0 ? pl_rows_array(&moved, n, sizeof *moved, why) : PL_OK;
     if (rc || n == 0) return rc;
-    uint64_t *moved = mem;
     for (uint64_t i = 0; i < n; i++) moved[to[i]] = (*id)[i];
     free(*id);
     *id = moved;
@@ -126,9 +126,7 @@ static uint32_t *ratings_slot(const struct ratings_ids *t, uint64_t id) {
 /* Doubles the room; at most half of the slots are in use. */
 static int ratings_more_ids(struct ratings_ids *t, struct pl_why *why) {
     uint64_t room = t->room ? 2 * t->room : 1024;
-    uint64_t *id = realloc(t->id, (size_t)room * sizeof *id);
-    if (id) t->id = id;
-    uint32_t *slot = id ? calloc((size_t)(2 * room), sizeof *slot) : NULL;
+    uint32_t *slot = PL_RESIZE(t->id, room) ? calloc((size_t)(2 * room), sizeof *slot) : NULL;
     if (!slot)
         return pl_fail(why, PL_ENOMEM, "out of memory for %llu ids", (unsigned long long)room);
     free(t->slot);
@@ -165,15 +163,14 @@ static int ratings_order(const void *a, const void *b) {
 
 /* rank [n]: the position of each id in ascending order; the ids in that order go to *ids. */
 static int ratings_rank(struct ratings_ids *t, uint32_t **out, uint64_t **ids, struct pl_why *why) {
-    void *mem;
-    int rc = pl_rows_array(&mem, t->n, sizeof **out, why);
+    uint64_t *sorted = NULL;
+    int rc = pl_rows_array(&sorted, t->n, sizeof *sorted, why);
     if (rc) return rc;
-    uint64_t *sorted = malloc((size_t)t->n * sizeof *sorted);
-    if (!sorted) {
-        free(mem);
-        return pl_fail(why, PL_ENOMEM, "out of memory for %llu ids", (unsigned long long)t->n);
+    rc = pl_rows_array(out, t->n, sizeof **out, why);
+    if (rc) {
+        free(sorted);
+        return rc;
     }
-    *out = mem;
     memcpy(sorted, t->id, (size_t)t->n * sizeof *sorted);
     qsort(sorted, (size_t)t->n, sizeof *sorted, ratings_order);
     for (uint64_t i = 0; i < t->n; i++) (*out)[*ratings_slot(t, sorted[i]) - 1] = (uint32_t)i;
@@ -288,14 +285,7 @@ static int ratings_add(struct ratings_text *t, struct ratings_set *s, uint64_t u
                        t->file.path, (unsigned long long)PL_RATINGS_MAX);
     if (s->n == s->room) {
         uint64_t room = s->room ? 2 * s->room : 1024;
-        struct pl_rating *grown = realloc(s->rating, (size_t)room * sizeof *grown);
-        if (!grown)
-            return pl_fail(why, PL_ENOMEM, "out of memory for %llu ratings",
-                           (unsigned long long)room);
-        s->rating = grown;
-        uint64_t *id = s->known ? realloc(s->id, (size_t)(2 * room) * sizeof *id) : NULL;
-        if (id) s->id = id;
-        if (s->known && !id)
+        if (!PL_RESIZE(s->rating, room) || (s->known && !PL_RESIZE(s->id, 2 * room)))
             return pl_fail(why, PL_ENOMEM, "out of memory for %llu ratings",
                            (unsigned long long)room);
         s->room = room;

@@ -1,4 +1,6 @@
-/* Inside src/data: how rows are stored, the interface of a format, and limits for all formats. */
+/* Inside src/data: how rows are stored, the interface of a format, and limits for all formats. The
+ * files call each other in a circle: data.c opens a format by its table (table.c), and formats use
+ * the arrays and decks of data.c. */
 #ifndef PL_DATA_ROWS_H
 #define PL_DATA_ROWS_H
 
@@ -33,8 +35,9 @@ struct pl_data_kind {
     int (*open_as)(const void *conf, struct pl_data *data, struct pl_why *why);
 };
 
-/* Allocates n items of `size` bytes, uninitialised; checks the limits above. */
-int pl_rows_array(void **out, uint64_t n, uint64_t size, struct pl_why *why);
+/* Allocates n items of `size` bytes, uninitialised, for the pointer whose address is `out`, which
+ * stays as it was if this fails; checks the limits above. */
+int pl_rows_array(void *out, uint64_t n, uint64_t size, struct pl_why *why);
 
 /* A random order of 0 … n-1 (Fisher and Yates), at most 2^32 of them. `use` tells the sequences of
  * one data set apart: the `worker` word of the generator's key. */

@@ -3,15 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/rows.h"
 
 int pl_schema_columns(struct pl_schema *s, uint64_t n, struct pl_why *why) {
-    struct pl_schema_column *grown =
-        s->n_columns + n <= PL_DATA_DIM_MAX
-            ? realloc(s->column, (size_t)(s->n_columns + n) * sizeof *grown)
-            : NULL;
-    if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for the columns");
-    s->column = grown;
+    if (s->n_columns + n > PL_DATA_DIM_MAX || !PL_RESIZE(s->column, s->n_columns + n))
+        return pl_fail(why, PL_ENOMEM, "out of memory for the columns");
     for (uint64_t i = 0; i < n; i++)
         s->column[s->n_columns + i] = (struct pl_schema_column){.field = s->n_columns + i, .by = 1};
     s->n_columns += n;
@@ -34,9 +31,7 @@ uint64_t pl_schema_width(const struct pl_schema *s) {
 int pl_schema_class(struct pl_schema *s, const char *name, struct pl_why *why) {
     if ((s->n_classes & (s->n_classes - 1)) == 0) { /* a power of 2, or 0 */
         size_t room = s->n_classes ? 2 * (size_t)s->n_classes : 1;
-        char **grown = realloc(s->class, room * sizeof *grown);
-        if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory");
-        s->class = grown;
+        if (!PL_RESIZE(s->class, room)) return pl_fail(why, PL_ENOMEM, "out of memory");
     }
     s->class[s->n_classes] = strdup(name);
     if (!s->class[s->n_classes]) return pl_fail(why, PL_ENOMEM, "out of memory");

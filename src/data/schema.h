@@ -4,8 +4,6 @@
 #ifndef PL_DATA_SCHEMA_H
 #define PL_DATA_SCHEMA_H
 
-#include <stdbool.h>
-
 #include "data/names.h"
 
 #define PL_SCHEMA_MAX ((size_t)1 << 24) /* bytes of the text */

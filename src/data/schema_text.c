@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/rows.h"
 #include "data/schema.h"
 
@@ -173,9 +174,7 @@ static int schema_category(struct schema_reader *r) {
 static int schema_id(struct schema_reader *r, uint64_t **id, uint64_t *n) {
     if (*n == PL_RATINGS_IDS_MAX) r->bad = true;
     if (!r->bad && (*n & (*n - 1)) == 0) { /* a power of 2, or 0 */
-        uint64_t *grown = realloc(*id, (size_t)(*n ? 2 * *n : 1) * sizeof *grown);
-        if (!grown) return pl_fail(r->why, PL_ENOMEM, "out of memory");
-        *id = grown;
+        if (!PL_RESIZE(*id, *n ? 2 * *n : 1)) return pl_fail(r->why, PL_ENOMEM, "out of memory");
     }
     uint64_t value = schema_whole(r, UINT64_MAX);
     if (!r->bad) (*id)[(*n)++] = value;

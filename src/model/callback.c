@@ -30,10 +30,6 @@ static struct pl_samples callback_samples(const struct callback *c, const struct
                                .token = cancel};
 }
 
-static void callback_close(struct pl_model *m) {
-    free(m);
-}
-
 static void callback_init(const struct pl_model *m, uint64_t seed, float *w) {
     const struct callback *c = (const struct callback *)m;
     memset(w, 0, m->dim * sizeof *w);
@@ -84,7 +80,6 @@ int pl_callback_open(const struct pl_function *f, const struct pl_data *data, st
         .id = {"function", "a function of the embedding program", "", pl_no_opts, 0, 0},
         .wants_data = f->wants_data != 0,
         .classifies = f->score != NULL && f->classifies,
-        .close = callback_close,
         .init = callback_init,
         .scratch = callback_scratch,
         .gradient = callback_gradient,

@@ -88,10 +88,6 @@ static int cnn_open(const void *conf, const struct pl_data *data, struct pl_mode
     return PL_OK;
 }
 
-static void cnn_close(struct pl_model *m) {
-    free(m);
-}
-
 static void cnn_init(const struct pl_model *base, uint64_t seed, float *w) {
     const struct cnn *m = (const struct cnn *)base;
     for (int s = 0; s < m->n_stages; s++) {
@@ -249,7 +245,6 @@ const struct pl_model_kind pl_model_cnn = {
     .regresses = true,
     .target_lr = 0.03,
     .open = cnn_open,
-    .close = cnn_close,
     .init = cnn_init,
     .scratch = cnn_scratch,
     .gradient = cnn_gradient,

@@ -20,10 +20,6 @@ static int external_open(const void *conf, const struct pl_data *data, struct pl
     return PL_OK;
 }
 
-static void external_close(struct pl_model *m) {
-    free(m);
-}
-
 static void external_init(const struct pl_model *m, uint64_t seed, float *w) {
     (void)seed;
     memset(w, 0, m->dim * sizeof *w);
@@ -70,7 +66,6 @@ const struct pl_model_kind pl_model_external = {
            external_opts, sizeof(struct external_conf), 0},
     .by_clients = true,
     .open = external_open,
-    .close = external_close,
     .init = external_init,
     .scratch = external_scratch,
     .gradient = external_gradient,

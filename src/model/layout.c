@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 #define LAYOUT_FACTOR_MAX 1e6
 #define LAYOUT_LINE_MAX 512
 
@@ -15,15 +17,10 @@ void pl_layout_free(struct pl_layout *l) {
 }
 
 static int layout_grow(struct pl_layout *l, struct pl_why *why) {
-    if (l->n < l->room) return PL_OK;
     if (l->n >= PL_LAYOUT_TENSORS)
         return pl_fail(why, PL_EUSAGE, "a model has at most %d tensors", PL_LAYOUT_TENSORS);
-    size_t room = l->room ? 2 * l->room : 16;
-    struct pl_layout_tensor *grown = realloc(l->tensor, room * sizeof *grown);
-    if (!grown) return pl_fail(why, PL_ENOMEM, "out of memory for %zu tensors", room);
-    l->tensor = grown;
-    l->room = room;
-    return PL_OK;
+    if (PL_GROW(l->tensor, l->room, l->n + 1)) return PL_OK;
+    return pl_fail(why, PL_ENOMEM, "out of memory for %zu tensors", l->n + 1);
 }
 
 static int layout_name(const char *name, struct pl_why *why) {

@@ -58,10 +58,6 @@ static int mf_open(const void *conf, const struct pl_data *data, struct pl_model
     return PL_OK;
 }
 
-static void mf_close(struct pl_model *m) {
-    free(m);
-}
-
 /* Row i of users (0) or items (1): factors from U(0, 1) / sqrt(k), zero bias, every G 1. */
 static void mf_init_row(const struct pl_mf *m, uint64_t seed, uint32_t side, uint32_t i, float *w) {
     struct pl_rng rng;
@@ -189,7 +185,6 @@ const struct pl_model_kind pl_model_mf = {
     .rates = true,
     .method = "fpsgd",
     .open = mf_open,
-    .close = mf_close,
     .init = mf_init,
     .scratch = mf_scratch,
     .gradient = mf_gradient,

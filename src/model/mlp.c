@@ -48,10 +48,6 @@ static int mlp_softmax_open(const void *conf, const struct pl_data *data, struct
     return mlp_open_with(&none, data, out, why);
 }
 
-static void mlp_close(struct pl_model *m) {
-    free(m);
-}
-
 static void mlp_init(const struct pl_model *m, uint64_t seed, float *w) {
     pl_dense_init(&((const struct mlp *)m)->dense, seed, 0, w);
 }
@@ -92,6 +88,11 @@ static const struct pl_opt mlp_opts[] = {
     PL_OPT_END,
 };
 
+/* What the three kinds share. */
+#define MLP_COMPUTES                                                                               \
+    .scratch = mlp_scratch, .gradient = mlp_gradient, .score = mlp_score, .predict = mlp_predict,  \
+    .tensor = mlp_tensor
+
 const struct pl_model_kind pl_model_mlp = {
     .id = {"mlp", "dense layers with ReLU between them; learns classes or numbers", "", mlp_opts,
            sizeof(struct mlp_conf), 0},
@@ -100,13 +101,8 @@ const struct pl_model_kind pl_model_mlp = {
     .regresses = true,
     .target_lr = 0.03,
     .open = mlp_open,
-    .close = mlp_close,
     .init = mlp_init,
-    .scratch = mlp_scratch,
-    .gradient = mlp_gradient,
-    .score = mlp_score,
-    .predict = mlp_predict,
-    .tensor = mlp_tensor,
+    MLP_COMPUTES,
 };
 
 const struct pl_model_kind pl_model_softmax = {
@@ -115,13 +111,8 @@ const struct pl_model_kind pl_model_softmax = {
     .wants_data = true,
     .classifies = true,
     .open = mlp_softmax_open,
-    .close = mlp_close,
     .init = mlp_softmax_init,
-    .scratch = mlp_scratch,
-    .gradient = mlp_gradient,
-    .score = mlp_score,
-    .predict = mlp_predict,
-    .tensor = mlp_tensor,
+    MLP_COMPUTES,
 };
 
 const struct pl_model_kind pl_model_linear = {
@@ -130,11 +121,6 @@ const struct pl_model_kind pl_model_linear = {
     .wants_data = true,
     .regresses = true,
     .open = mlp_softmax_open,
-    .close = mlp_close,
     .init = mlp_softmax_init,
-    .scratch = mlp_scratch,
-    .gradient = mlp_gradient,
-    .score = mlp_score,
-    .predict = mlp_predict,
-    .tensor = mlp_tensor,
+    MLP_COMPUTES,
 };

@@ -60,7 +60,10 @@ int pl_model_open(const char *spec, const struct pl_data *data, struct pl_model 
 }
 
 void pl_model_close(struct pl_model *m) {
-    if (m) m->kind->close(m);
+    if (m && m->kind->close)
+        m->kind->close(m);
+    else
+        free(m);
 }
 
 bool pl_model_tensor(const struct pl_model *m, int i, struct pl_model_tensor *out) {

@@ -69,7 +69,7 @@ struct pl_model_kind {
     /* `data` is NULL unless wants_data. The model may keep the pointer; data outlives it. */
     int (*open)(const void *conf, const struct pl_data *data, struct pl_model **out,
                 struct pl_why *why);
-    void (*close)(struct pl_model *m);
+    void (*close)(struct pl_model *m); /* NULL: free() */
 
     void (*init)(const struct pl_model *m, uint64_t seed, float *w); /* w [dim] */
 

@@ -20,6 +20,7 @@
 struct httpd_open {
     int fd;
     uint64_t since_ns; /* it has no request since then; 0: it has one */
+    bool asked;        /* it has had one */
 };
 
 struct pl_httpd {
@@ -38,6 +39,15 @@ static int httpd_socket(struct MHD_Connection *connection) {
     return info ? info->connect_fd : -1;
 }
 
+void pl_httpd_peer(struct MHD_Connection *connection, char out[PL_PEER_MAX]) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+    socklen_t n =
+        a && a->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (!a || getnameinfo(a, n, out, PL_PEER_MAX, NULL, 0, NI_NUMERICHOST)) out[0] = '\0';
+}
+
 /* Where a connection is in the list; n if it is not. The caller has the lock. */
 static unsigned httpd_find(const struct pl_httpd *h, int fd) {
     unsigned i = 0;
@@ -50,13 +60,21 @@ static void httpd_connected(void *cls, struct MHD_Connection *connection, void *
                             enum MHD_ConnectionNotificationCode code) {
     struct pl_httpd *h = cls;
     int fd = httpd_socket(connection);
+    bool silent = false;
     pl_lock_enter(h->lock);
     unsigned i = httpd_find(h, fd);
-    if (code == MHD_CONNECTION_NOTIFY_STARTED && i == h->n && i < h->conf.room)
-        h->open[h->n++] = (struct httpd_open){fd, pl_now_ns()};
-    else if (code == MHD_CONNECTION_NOTIFY_CLOSED && i < h->n)
+    if (code == MHD_CONNECTION_NOTIFY_STARTED && i == h->n && i < h->conf.room) {
+        h->open[h->n++] = (struct httpd_open){.fd = fd, .since_ns = pl_now_ns()};
+    } else if (code == MHD_CONNECTION_NOTIFY_CLOSED && i < h->n) {
+        silent = !h->open[i].asked;
         h->open[i] = h->open[--h->n];
+    }
     pl_lock_leave(h->lock);
+    if (silent && h->conf.silent) {
+        char from[PL_PEER_MAX];
+        pl_httpd_peer(connection, from);
+        h->conf.silent(h->conf.ctx, from);
+    }
     pl_futex_ring(&h->bell);
     if (h->conf.connected) h->conf.connected(h->conf.ctx, connection, context, code);
 }
@@ -64,7 +82,10 @@ static void httpd_connected(void *cls, struct MHD_Connection *connection, void *
 static void httpd_since(struct pl_httpd *h, struct MHD_Connection *connection, uint64_t ns) {
     pl_lock_enter(h->lock);
     unsigned i = httpd_find(h, httpd_socket(connection));
-    if (i < h->n) h->open[i].since_ns = ns;
+    if (i < h->n) {
+        h->open[i].since_ns = ns;
+        h->open[i].asked = true;
+    }
     pl_lock_leave(h->lock);
 }
 

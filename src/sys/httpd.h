@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include "sys/address.h"
 
+#define PL_PEER_MAX 64
+
 struct pl_httpd;
 
 struct pl_httpd_conf {
@@ -15,15 +17,21 @@ struct pl_httpd_conf {
     MHD_AccessHandlerCallback request;
     MHD_RequestCompletedCallback done;      /* may be NULL */
     MHD_NotifyConnectionCallback connected; /* may be NULL; of one thread at a time */
-    void *ctx;                              /* of all */
-    unsigned room;                          /* connections at most */
-    struct MHD_OptionItem *options;         /* further ones, up to MHD_OPTION_END */
+    /* A connection from this address has ended without a request. May be NULL. */
+    void (*silent)(void *ctx, const char *from);
+    void *ctx;                      /* of all */
+    unsigned room;                  /* connections at most */
+    struct MHD_OptionItem *options; /* further ones, up to MHD_OPTION_END */
 };
 
 /* Signals are blocked in its threads, so that existing threads keep receiving them. Errors of
  * clients are not reported. */
 int pl_httpd_start(const struct pl_httpd_conf *conf, const struct pl_address *where,
                    struct pl_httpd **out, struct pl_why *why);
+
+/* Where its client is: a number, or "" if it is not known. */
+void pl_httpd_peer(struct MHD_Connection *connection, char out[PL_PEER_MAX]);
+
 int pl_httpd_port(const struct pl_httpd *h);
 
 /* Ends connections without a request whose client takes more than `ns` for the next, however little

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 bool pl_memory_fits(int n, size_t bytes) {
     void **block = malloc((size_t)n * sizeof *block);
@@ -16,4 +17,11 @@ bool pl_memory_fits(int n, size_t bytes) {
     for (int i = 0; i < mapped; i++) munmap(block[i], bytes);
     free(block);
     return mapped == n;
+}
+
+FILE *pl_memory_file(void) {
+    int fd = memfd_create("paceline", MFD_CLOEXEC);
+    FILE *file = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (fd >= 0 && !file) close(fd);
+    return file;
 }

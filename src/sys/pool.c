@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "base/status.h"
 #include "sys/fpu.h"
 
@@ -154,15 +155,9 @@ void pl_pool_window(struct pl_pool *p, int n) {
 
 int pl_pool_submit(struct pl_pool *p, struct pl_work *w, uint64_t key) {
     pthread_mutex_lock(&p->lock);
-    if (p->n == p->room) {
-        size_t room = p->room ? 2 * p->room : 64;
-        struct pl_work **heap = realloc(p->heap, room * sizeof(*heap));
-        if (!heap) {
-            pthread_mutex_unlock(&p->lock);
-            return PL_ENOMEM;
-        }
-        p->heap = heap;
-        p->room = room;
+    if (!PL_GROW(p->heap, p->room, p->n + 1)) {
+        pthread_mutex_unlock(&p->lock);
+        return PL_ENOMEM;
     }
     atomic_store(&w->cancel, false);
     w->key = key;

@@ -21,8 +21,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/special.h"
-
 #define RUNTIME_BATCHES 32      /* batch means for a standard error */
 #define RUNTIME_UPDATES_MIN 320 /* per simulated cell */
 

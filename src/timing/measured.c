@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/input.h"
 #include "timing/delay.h"
 #include "timing/recording.h"
@@ -119,15 +120,8 @@ static const char *measured_trace_line(struct measured_list *m, char *line) {
     if (!(seconds >= 0.0 && seconds <= PL_DELAY_MAX)) return "is not between 0 and 1e9 seconds";
     if (n == 2 && !(x[0] >= 1.0 && x[0] <= TRACE_WORKERS_MAX && x[0] == floor(x[0])))
         return "does not begin with a worker number of at least 1";
-    if (m->n == m->room) {
-        if (m->n == TRACE_VALUES_MAX) return "exceeds the limit of 4000000 measurements";
-        size_t room = m->room ? 2 * m->room : 1024;
-        if (room > TRACE_VALUES_MAX) room = TRACE_VALUES_MAX;
-        struct measured *at = realloc(m->at, room * sizeof *at);
-        if (!at) return "does not fit into memory";
-        m->at = at;
-        m->room = room;
-    }
+    if (m->n == TRACE_VALUES_MAX) return "exceeds the limit of 4000000 measurements";
+    if (!PL_GROW(m->at, m->room, m->n + 1)) return "does not fit into memory";
     m->at[m->n] = (struct measured){n == 2 ? (uint32_t)x[0] : 1u, seconds};
     if (m->at[m->n].worker > m->n_workers) m->n_workers = m->at[m->n].worker;
     m->n++;

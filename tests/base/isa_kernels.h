@@ -328,17 +328,27 @@ static void optim_run(struct isa_arrays *a, const char *spec) {
 #define SQUARES a->out[5][i]
 #define OWN a->out[6][i]
 
-static void sgd(struct isa_arrays *a) {
-    optim_run(a, "sgd");
-}
+/* What the library does; its plain twins follow. */
+#define OPTIM(name, spec)                                                                          \
+    static void name(struct isa_arrays *a) {                                                       \
+        optim_run(a, spec);                                                                        \
+    }
+OPTIM(sgd, "sgd")
+OPTIM(momentum, "momentum:beta=0.8,dampening=0.3")
+OPTIM(nesterov, "nesterov:beta=0.8")
+OPTIM(nesterov_torch, "nesterov:beta=0.8,form=torch")
+OPTIM(adagrad, a->seed % 2 ? "adagrad" : "adagrad:eps=0")
+OPTIM(adam, "adam:beta1=0.8,beta2=0.9")
+OPTIM(adamw, "adamw:beta1=0.8,beta2=0.9")
+OPTIM(dana, "dana:beta=0.8")
+OPTIM(dana_slim, "dana:beta=0.8,form=slim")
+OPTIM(dana_multi, "dana:beta=0.8,form=multi")
+OPTIM(ormo, "ormo:beta=0.8")
+#undef OPTIM
 
 static void sgd_plain(struct isa_arrays *a) {
     optim_states(a);
     EACH(a) NEW = W - 0.03f * U;
-}
-
-static void momentum(struct isa_arrays *a) {
-    optim_run(a, "momentum:beta=0.8,dampening=0.3");
 }
 
 static void momentum_plain(struct isa_arrays *a) {
@@ -350,10 +360,6 @@ static void momentum_plain(struct isa_arrays *a) {
     }
 }
 
-static void nesterov(struct isa_arrays *a) {
-    optim_run(a, "nesterov:beta=0.8");
-}
-
 static void nesterov_plain(struct isa_arrays *a) {
     optim_states(a);
     EACH(a) {
@@ -363,20 +369,12 @@ static void nesterov_plain(struct isa_arrays *a) {
     }
 }
 
-static void nesterov_torch(struct isa_arrays *a) {
-    optim_run(a, "nesterov:beta=0.8,form=torch");
-}
-
 static void nesterov_torch_plain(struct isa_arrays *a) {
     optim_states(a);
     EACH(a) {
         V = 0.8f * V + U;
         NEW = W - 0.03f * (U + 0.8f * V);
     }
-}
-
-static void adagrad(struct isa_arrays *a) {
-    optim_run(a, a->seed % 2 ? "adagrad" : "adagrad:eps=0");
 }
 
 static void adagrad_plain(struct isa_arrays *a) {
@@ -404,25 +402,13 @@ static void adam_step(struct isa_arrays *a, float shrink, float decay) {
     }
 }
 
-static void adam(struct isa_arrays *a) {
-    optim_run(a, "adam:beta1=0.8,beta2=0.9");
-}
-
 static void adam_plain(struct isa_arrays *a) {
     adam_step(a, 0, 0);
-}
-
-static void adamw(struct isa_arrays *a) {
-    optim_run(a, "adamw:beta1=0.8,beta2=0.9");
 }
 
 static void adamw_plain(struct isa_arrays *a) {
     double decay = optim_at(a).weight_decay;
     adam_step(a, (float)(0.03 * decay), (float)decay);
-}
-
-static void dana(struct isa_arrays *a) {
-    optim_run(a, "dana:beta=0.8");
 }
 
 static void dana_plain(struct isa_arrays *a) {
@@ -436,10 +422,6 @@ static void dana_plain(struct isa_arrays *a) {
     }
 }
 
-static void dana_slim(struct isa_arrays *a) {
-    optim_run(a, "dana:beta=0.8,form=slim");
-}
-
 static void dana_slim_plain(struct isa_arrays *a) {
     optim_states(a);
     EACH(a) {
@@ -448,20 +430,12 @@ static void dana_slim_plain(struct isa_arrays *a) {
     }
 }
 
-static void dana_multi(struct isa_arrays *a) {
-    optim_run(a, "dana:beta=0.8,form=multi");
-}
-
 static void dana_multi_plain(struct isa_arrays *a) {
     optim_states(a);
     EACH(a) {
         OWN = 0.8f * OWN + U;
         NEW = W - 0.03f * OWN;
     }
-}
-
-static void ormo(struct isa_arrays *a) {
-    optim_run(a, "ormo:beta=0.8");
 }
 
 static void ormo_plain(struct isa_arrays *a) {

@@ -1,11 +1,29 @@
 /* The ground everything stands on: options as people write them, the event queue with its ties,
  * JSON that parsers accept, sentences that are cut and not overrun. */
+#include "base/grow.h"
 #include "base/heap.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/rng.h"
 #include "test.h"
+
+/* ---- arrays ---- */
+
+TEST(an_array_that_cannot_grow_is_as_it_was) {
+    int *at = NULL;
+    size_t room = 0;
+    for (int i = 0; i < 1000; i++) {
+        assert_true(PL_GROW(at, room, i + 1));
+        at[i] = i;
+    }
+    assert_in_range(room, 1000, 2000);
+    assert_false(PL_GROW(at, room, SIZE_MAX / 2));
+    assert_false(PL_RESIZE(at, SIZE_MAX / 3));
+    assert_in_range(room, 1000, 2000);
+    for (int i = 0; i < 1000; i++) assert_int_equal(at[i], i);
+    free(at);
+}
 
 /* ---- options ---- */
 

@@ -1,5 +1,4 @@
 /* Random numbers: published vectors, keys that give the same numbers in any order, and moments. */
-#include "base/opt.h"
 #include "base/rng.h"
 #include "test.h"
 

@@ -4,7 +4,6 @@
  * variance is infinite). Where one method can check another it does: integration against closed
  * forms, simulation against integration within six standard errors. PL_TEST_SEED moves every
  * random choice; it is printed at the start. */
-#include "base/rng.h"
 #include "base/special.h"
 #include "delays.h"
 #include "theory/planner.h"
