@@ -9,7 +9,8 @@
  * Forecasts are made when every worker has been measured, when workers have come or gone, when a
  * worker takes three times as long as before or a third of that, and otherwise less and less often.
  * They depend on events alone, so a replay makes the same. Functions accept NULL, and do nothing,
- * where control calls them for every tuner. */
+ * where control calls them for every tuner. Control, arms and the twin call each other in a circle:
+ * a forecast is a run of control itself. */
 #ifndef PL_CORE_ARMS_H
 #define PL_CORE_ARMS_H
 

@@ -160,7 +160,9 @@ const struct pl_member *pl_control_taken(const struct pl_control *c, const struc
 void pl_control_leave_out(struct pl_control *c, size_t i);
 
 /* Whether `worker` is computing `task` now. */
-bool pl_control_is_current(const struct pl_control *c, int worker, uint64_t task);
+static inline bool pl_is_current(const struct pl_view *v, int worker, uint64_t task) {
+    return v->worker[worker].state == PL_BUSY && v->worker[worker].task == task;
+}
 
 /* PL_EPOLICY, and the sentence that names the breach. */
 int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how) PL_COLD;

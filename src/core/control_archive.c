@@ -27,9 +27,9 @@ static bool archive_state(const struct pl_archive *k, const char *family, const 
 
 /* Restores K and the bound as the tuner had set them, limited to the present number of workers. */
 static void archive_knobs(struct pl_control *c, uint64_t k, uint64_t bound) {
-    uint64_t most = c->policy->by_batch ? INT32_MAX : (uint64_t)c->view.n_workers;
-    if (c->tuner->moves & PL_USES_K && k > 0) c->view.knobs.k = (int)(k < most ? k : most);
-    if (c->tuner->moves & PL_USES_BOUND && bound > 0) c->view.knobs.bound = bound;
+    uint64_t most = c->method.policy->by_batch ? INT32_MAX : (uint64_t)c->view.n_workers;
+    if (c->method.tuner->moves & PL_USES_K && k > 0) c->view.knobs.k = (int)(k < most ? k : most);
+    if (c->method.tuner->moves & PL_USES_BOUND && bound > 0) c->view.knobs.bound = bound;
 }
 
 static bool archive_sane(const uint64_t *count, size_t n) {
@@ -44,14 +44,14 @@ static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
     uint64_t *at = malloc(2 * n * sizeof *at);
     if (!at) return PL_ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        at[2 * i] = c->worker[i].task - (c->worker[i].state == PL_BUSY);
-        at[2 * i + 1] = c->worker[i].clock;
+        at[2 * i] = c->crew.worker[i].task - (c->crew.worker[i].state == PL_BUSY);
+        at[2 * i + 1] = c->crew.worker[i].clock;
     }
     pl_archive_wholes(k, "workers", at, 2 * n);
     bool sane = archive_sane(at, 2 * n);
     for (size_t i = 0; k->restoring && sane && i < n; i++) {
-        c->worker[i].task = at[2 * i];
-        c->worker[i].clock = at[2 * i + 1];
+        c->crew.worker[i].task = at[2 * i];
+        c->crew.worker[i].clock = at[2 * i + 1];
     }
     free(at);
     return sane ? PL_OK : PL_EDATA;
@@ -59,11 +59,11 @@ static int archive_workers(struct pl_control *c, const struct pl_archive *k) {
 
 /* The arm in force and what was measured. */
 static void archive_arms(struct pl_control *c, const struct pl_archive *k) {
-    uint64_t current = (uint64_t)(c->info.current + 1);
-    if (!c->arms) return;
-    pl_arms_archive(c->arms, k);
+    uint64_t current = (uint64_t)(c->method.info.current + 1);
+    if (!c->method.arms) return;
+    pl_arms_archive(c->method.arms, k);
     pl_archive_wholes(k, "control.arm", &current, 1);
-    if (k->restoring && current > 0 && current <= (uint64_t)c->info.n_arms)
+    if (k->restoring && current > 0 && current <= (uint64_t)c->method.info.n_arms)
         pl_control_use_arm(c, (int)current - 1);
 }
 
@@ -75,7 +75,7 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
                          l->lag_sum,
                          l->lag_max,
                          l->n_fresh,
-                         c->max_clock,
+                         c->crew.max_clock,
                          f.started,
                          f.applied,
                          f.dropped,
@@ -92,9 +92,11 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
     pl_archive_wholes(k, "control.counts", counts, sizeof counts / sizeof *counts);
     pl_archive_numbers(k, "control.seconds", seconds, 4);
     pl_archive_wholes(k, "control.rng", rng, n_rng);
-    archive_state(k, "policy", &c->policy->id, c->policy_state, c->policy_size);
+    archive_state(k, "policy", &c->method.policy->id, c->method.policy_state,
+                  c->method.policy_size);
     archive_arms(c, k);
-    bool tuned = archive_state(k, "tuner", &c->tuner->id, c->tuner_state, c->tuner->state_size);
+    bool tuned = archive_state(k, "tuner", &c->method.tuner->id, c->method.tuner_state,
+                               c->method.tuner->state_size);
     int rc = archive_workers(c, k);
     if (rc || !k->restoring) return rc;
     if (!archive_sane(counts, 12)) return PL_EDATA; /* all but the knobs */
@@ -103,7 +105,7 @@ int pl_control_archive(struct pl_control *c, const struct pl_archive *k) {
     l->lag_sum = counts[2];
     l->lag_max = counts[3];
     l->n_fresh = counts[4];
-    c->max_clock = counts[5];
+    c->crew.max_clock = counts[5];
     l->fates = (struct pl_fates){.started = counts[6],
                                  .applied = counts[7],
                                  .dropped = counts[8],

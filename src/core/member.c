@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "core/store_state.h"
 
 const pl_real pl_member_zeros[PL_BLOCK];
@@ -76,11 +77,9 @@ bool pl_member_tensor(const struct pl_store *s, size_t at, struct pl_piece *p, u
 
 bool pl_members_keep(struct pl_store *s) {
     if (s->n_members <= s->n_kept) return true;
-    pl_real **kept = realloc(s->kept, (size_t)s->n_members * sizeof *kept);
-    if (!kept) return false;
-    s->kept = kept;
+    if (!PL_RESIZE(s->kept, s->n_members)) return false;
     while (s->n_kept < s->n_members)
-        if (!(kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
+        if (!(s->kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
     return true;
 }
 

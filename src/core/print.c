@@ -19,7 +19,7 @@ static void print_tuning(const struct pl_control *c, const struct pl_event *e, c
     out[0] = '\0';
     if (e->kind == PL_SCORED) snprintf(out, 128, " loss %.17g", e->loss);
     if (e->kind != PL_SWITCH) return;
-    pl_spec_print(&c->policy->id, c->policy_state, spec, sizeof spec);
+    pl_spec_print(&c->method.policy->id, c->method.policy_state, spec, sizeof spec);
     snprintf(out, 128, " to %.80s%s", spec, e->samples ? ", back to an earlier model" : "");
 }
 

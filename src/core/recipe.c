@@ -33,8 +33,8 @@ const char *const pl_column_default[PL_N_COLUMNS] = {NULL,  "fixed",    "none", 
          .id
 
 static const struct pl_entry *const recipe_table[] = {
-    METHOD("auto", "the fastest policy and K whose noise does not show, chosen during the run", "",
-           .policy = "kasync:k=1", .tuner = "auto", .average = "tail",
+    METHOD("auto", "the fastest policy and K whose noise does no harm, chosen during the run", "",
+           .policy = "kbatchasync:k=all", .tuner = "auto", .average = "tail",
            .when = "You do not know which method suits your workers and your learning rate, or "
                    "their speeds change during the run."),
     METHOD("sync", "wait for all workers", DUTTA, .policy = "ksync:k=all",

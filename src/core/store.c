@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "core/store_state.h"
 
 #define STORE_MANY (UINT64_C(1) << 62) /* more commits or samples than any run has */
@@ -16,10 +17,8 @@ static struct pl_version *store_struct(struct pl_store *s, int vector) {
     if (vector >= s->n_versions) {
         int n = s->n_versions ? s->n_versions : 16;
         while (n <= vector) n *= 2;
-        struct pl_version **grown = realloc(s->version, (size_t)n * sizeof *grown);
-        if (!grown) return NULL;
-        memset(grown + s->n_versions, 0, (size_t)(n - s->n_versions) * sizeof *grown);
-        s->version = grown;
+        if (!PL_RESIZE(s->version, n)) return NULL;
+        memset(s->version + s->n_versions, 0, (size_t)(n - s->n_versions) * sizeof *s->version);
         s->n_versions = n;
     }
     if (!s->version[vector]) s->version[vector] = calloc(1, sizeof *s->version[vector]);
@@ -340,15 +339,9 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
 static bool store_grow(struct pl_store *s) {
     if (s->n_members < s->room_members) return true;
     int room = s->room_members ? 2 * s->room_members : 16;
-    struct store_member *member = realloc(s->member, (size_t)room * sizeof *member);
-    if (member) s->member = member;
-    uint32_t *samples = realloc(s->samples, (size_t)room * sizeof *samples);
-    if (samples) s->samples = samples;
-    int *worker = realloc(s->worker, (size_t)room * sizeof *worker);
-    if (worker) s->worker = worker;
-    double *factor = realloc(s->factor, (size_t)room * sizeof *factor);
-    if (factor) s->factor = factor;
-    if (!member || !samples || !worker || !factor) return false;
+    if (!PL_RESIZE(s->member, room) || !PL_RESIZE(s->samples, room) ||
+        !PL_RESIZE(s->worker, room) || !PL_RESIZE(s->factor, room))
+        return false;
     s->room_members = room;
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/grow.h"
 #include "core/control.h"
 
 int pl_timeline_watch(struct pl_timeline *l, int n_workers) {
@@ -19,14 +20,7 @@ void pl_timeline_free(struct pl_timeline *l) {
 
 /* Spans are for people: without memory for one, the views miss it, and the counts do not. */
 static void timeline_tell(struct pl_timeline *l, const struct pl_span *s) {
-    if (l->n_spans == l->room) {
-        size_t room = l->room ? 2 * l->room : 64;
-        struct pl_span *grown = realloc(l->span, room * sizeof *grown);
-        if (!grown) return;
-        l->span = grown;
-        l->room = room;
-    }
-    l->span[l->n_spans++] = *s;
+    if (PL_GROW(l->span, l->room, l->n_spans + 1)) l->span[l->n_spans++] = *s;
 }
 
 void pl_timeline_span(struct pl_timeline *l, const struct pl_span *s) {

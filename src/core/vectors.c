@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/status.h"
 
 struct vectors_entry {
@@ -15,12 +16,14 @@ struct vectors_entry {
 
 struct pl_vectors {
     struct vectors_entry *entry;
-    int n, room, n_in_use;
+    int n, n_in_use;
+    size_t room;
     int unused; /* first of the free ids, or PL_NO_VECTOR */
     size_t dim;
     struct pl_vector_memory memory;
     pl_real **spare; /* [n_spare] memory of our own that no vector has */
-    int n_spare, room_spare;
+    int n_spare;
+    size_t room_spare;
 };
 
 pl_real *pl_vector_new(size_t dim) {
@@ -43,17 +46,10 @@ static void vectors_put(void *ctx, int id, int writer, pl_real *v) {
     (void)id;
     (void)writer;
     if (!v) return;
-    if (t->n_spare == t->room_spare) {
-        int room = t->room_spare ? 2 * t->room_spare : 16;
-        pl_real **grown = realloc(t->spare, (size_t)room * sizeof *grown);
-        if (!grown) {
-            free(v);
-            return;
-        }
-        t->spare = grown;
-        t->room_spare = room;
-    }
-    t->spare[t->n_spare++] = v;
+    if (PL_GROW(t->spare, t->room_spare, t->n_spare + 1))
+        t->spare[t->n_spare++] = v;
+    else
+        free(v);
 }
 
 /* --- the table ---------------------------------------------------------------------------- */
@@ -86,13 +82,7 @@ int pl_vector_add(struct pl_vectors *t, int writer) {
     if (id != PL_NO_VECTOR) {
         t->unused = t->entry[id].next;
     } else {
-        if (t->n == t->room) {
-            int room = t->room ? 2 * t->room : 64;
-            struct vectors_entry *grown = realloc(t->entry, (size_t)room * sizeof *grown);
-            if (!grown) return PL_NO_VECTOR;
-            t->entry = grown;
-            t->room = room;
-        }
+        if (!PL_GROW(t->entry, t->room, t->n + 1)) return PL_NO_VECTOR;
         id = t->n++;
     }
     t->entry[id] = (struct vectors_entry){.n_readers = 1, .writer = writer, .next = PL_NO_VECTOR};

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "engine/engine_state.h"
 
 /* What an output vector stands for. */
@@ -24,7 +25,8 @@ struct pl_blocks {
     size_t longest[PL_STRIPS];
     float **model[PL_STRIPS]; /* [side] the strips of the model: rows, columns */
     struct blocks_output *output;
-    int n_outputs, room;
+    int n_outputs;
+    size_t room;
     struct blocks_member *member; /* [n_members] the open group; room for one of every worker */
     int n_members;
 };
@@ -93,13 +95,7 @@ int pl_blocks_output(struct pl_blocks *b, int worker) {
         pl_vector_hold(b->vectors, vector);
         return vector;
     }
-    if (b->n_outputs == b->room) {
-        int room = b->room ? 2 * b->room : 16;
-        struct blocks_output *grown = realloc(b->output, (size_t)room * sizeof *grown);
-        if (!grown) return PL_NO_VECTOR;
-        b->output = grown;
-        b->room = room;
-    }
+    if (!PL_GROW(b->output, b->room, b->n_outputs + 1)) return PL_NO_VECTOR;
     struct blocks_output *o = &b->output[b->n_outputs];
     if (!blocks_cut(b, worker, &o->vector, o->strip)) return PL_NO_VECTOR;
     b->n_outputs++;

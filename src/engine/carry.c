@@ -15,6 +15,7 @@ static inline int carry_start(struct pl_engine *e, const struct pl_action *a, st
     if (!e->models.start) return e->conf.host.start(e->conf.host.ctx, start);
     struct engine_worker *w = &e->worker[a->worker];
     w->part = start->part;
+    w->n_absent = 0;
     start->acked = w->acked;
     start->applied = w->applied;
     start->checks = e->workers_check;

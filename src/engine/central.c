@@ -1,8 +1,8 @@
 /* One model at the server: versions of a store, and the open group. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "engine/engine_state.h"
 
 /* Whether a commit can be written again, and nothing else reads a result before it. */
@@ -74,14 +74,10 @@ static int central_start(struct pl_engine *e, const struct pl_action *a, struct 
 }
 
 static bool central_room(struct pl_engine *e) {
-    if (e->n_group < e->room_group) return true;
-    size_t room = e->room_group ? 2 * e->room_group : 64;
-    struct pl_group_vector *group = realloc(e->group, room * sizeof *group);
-    if (group) e->group = group;
-    int *id = realloc(e->group_id, room * sizeof *id);
-    if (id) e->group_id = id;
-    if (!group || !id) return false;
-    e->room_group = room;
+    if (e->open.n_group < e->open.room_group) return true;
+    size_t room = e->open.room_group ? 2 * e->open.room_group : 64;
+    if (!PL_RESIZE(e->open.group, room) || !PL_RESIZE(e->open.group_id, room)) return false;
+    e->open.room_group = room;
     return true;
 }
 
@@ -98,8 +94,8 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
     if (!rc) rc = pl_store_lacks(e->store, w->absent, w->n_absent);
     if (rc) return pl_engine_memory(e, "the group", why);
     pl_vector_complete(e->vectors, w->output);
-    e->group[e->n_group] = (struct pl_group_vector){a->worker, vector};
-    e->group_id[e->n_group++] = w->output;
+    e->open.group[e->open.n_group] = (struct pl_group_vector){a->worker, vector};
+    e->open.group_id[e->open.n_group++] = w->output;
     w->output = PL_NO_VECTOR;
     w->taken = a->task;
     return PL_OK;
@@ -108,12 +104,12 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
 static int central_commit(struct pl_engine *e, const struct pl_action *a,
                           struct pl_measure *measure, struct pl_why *why) {
     int rc = pl_store_commit(e->store, a->factor, measure);
-    for (size_t i = 0; !rc && i < e->n_group; i++)
+    for (size_t i = 0; !rc && i < e->open.n_group; i++)
         pl_engine_judged(e, i, !pl_store_is_spoiled(e->store, (int)i));
-    while (e->n_group > 0) {
-        struct engine_worker *w = &e->worker[e->group[--e->n_group].worker];
+    while (e->open.n_group > 0) {
+        struct engine_worker *w = &e->worker[e->open.group[--e->open.n_group].worker];
         w->applied = w->taken;
-        pl_vector_release(e->vectors, e->group_id[e->n_group]);
+        pl_vector_release(e->vectors, e->open.group_id[e->open.n_group]);
     }
     if (rc == PL_ERUN)
         return pl_fail(why, rc, "a server did not answer at update %llu",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "engine/engine_state.h"
 
 #define ENGINE_LOSS 1e100         /* no loss of a run that still learns is larger */
@@ -20,7 +21,7 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
     if (rc) return rc;
     e->view = pl_control_view(e->control);
     e->replicas = pl_control_replicas(e->control);
-    e->gathers = e->conf.gathers;
+    e->lives.gathers = e->conf.gathers;
     if (pl_life_new(e))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     if (!e->replicas && !job->model) return PL_OK; /* timing alone: nothing is kept for workers */
@@ -29,8 +30,8 @@ static int engine_control(struct pl_engine *e, struct pl_why *why) {
                 : job->attack.entry ? pl_engine_forged()
                                     : pl_engine_central;
     e->worker = calloc((size_t)job->n_workers, sizeof *e->worker);
-    e->standing = calloc((size_t)job->n_workers, sizeof *e->standing);
-    if (!e->worker || !e->standing)
+    e->trust.standing = calloc((size_t)job->n_workers, sizeof *e->trust.standing);
+    if (!e->worker || !e->trust.standing)
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", job->n_workers);
     for (int i = 0; i < job->n_workers; i++) e->worker[i].output = PL_NO_VECTOR;
     return PL_OK;
@@ -68,7 +69,7 @@ int pl_engine_new(const struct pl_engine_conf *conf, const float *w0, struct pl_
     e->conf = *conf;
     e->job = conf->job;
     e->out = out;
-    e->scored_ns = e->last_update_ns = UINT64_MAX;
+    e->scores.scored_ns = e->last_update_ns = UINT64_MAX;
     e->last_version = e->job->limits.updates > 0 ? e->job->limits.updates : UINT64_MAX;
     e->start = (struct pl_start){.base = PL_NO_VECTOR, .output = PL_NO_VECTOR};
     int rc = engine_control(e, why);
@@ -93,7 +94,7 @@ void pl_engine_free(struct pl_engine *e) {
     if (!e) return;
     if (e->control) pl_control_end(e->control, e->view->now_ns); /* if it did not finish */
     for (int i = 0; e->vectors && i < e->job->n_workers; i++) pl_engine_forget(e, i);
-    for (size_t i = 0; i < e->n_group; i++) pl_vector_release(e->vectors, e->group_id[i]);
+    for (size_t i = 0; i < e->open.n_group; i++) pl_vector_release(e->vectors, e->open.group_id[i]);
     pl_store_free(e->store);
     pl_blocks_free(e->blocks);
     pl_filter_free(e->filter);
@@ -102,10 +103,10 @@ void pl_engine_free(struct pl_engine *e) {
     pl_life_free(e);
     pl_control_free(e->control);
     free(e->worker);
-    free(e->standing);
-    free(e->group);
-    free(e->group_id);
-    free(e->needed);
+    free(e->trust.standing);
+    free(e->open.group);
+    free(e->open.group_id);
+    free(e->mean.needed);
     free(e->best.w);
     free(e);
 }
@@ -127,13 +128,8 @@ void pl_engine_result_used(struct pl_engine *e, int worker, bool taken) {
 
 int pl_engine_lacks(struct pl_engine *e, int worker, const uint64_t *absent, uint32_t n) {
     struct engine_worker *w = &e->worker[worker];
-    if (n > w->room_absent) {
-        uint64_t *grown = realloc(w->absent, n * sizeof *grown);
-        if (!grown) return PL_ENOMEM;
-        w->absent = grown;
-        w->room_absent = n;
-    }
-    if (n > 0) memcpy(w->absent, absent, n * sizeof *absent);
+    if (!PL_GROW(w->absent, w->room_absent, n)) return PL_ENOMEM;
+    memcpy(w->absent, absent, n * sizeof *absent);
     w->n_absent = n;
     return PL_OK;
 }
@@ -229,7 +225,7 @@ static int engine_arrive(struct pl_engine *e, struct pl_event *event, const char
 /* A base that other workers may read from now on. Returns whether it can be used; one that is not
  * awaited is left to control. */
 static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
-    if (!e->replicas || !pl_control_is_current(e->control, event->worker, event->task)) return true;
+    if (!e->replicas || !pl_is_current(e->view, event->worker, event->task)) return true;
     struct pl_replica_task t = pl_replica_task(e->replicas, event->worker);
     if (!t.base_pending) return true;
     enum pl_finite *result = &e->worker[event->worker].finite, base = *result;
@@ -242,7 +238,7 @@ static bool engine_base(struct pl_engine *e, const struct pl_event *event) {
 /* What follows for workers whose results could not be used. */
 static inline int engine_verdicts(struct pl_engine *e, const struct pl_event *event, int rc,
                                   struct pl_why *why) {
-    return !rc && e->n_due > 0 ? pl_life_verdicts(e, event->now_ns, why) : rc;
+    return !rc && e->trust.n_due > 0 ? pl_life_verdicts(e, event->now_ns, why) : rc;
 }
 
 /* A result of a run with a model. */
@@ -263,24 +259,24 @@ static inline int engine_current(struct pl_engine *e, struct pl_event *event, co
 /* No task so far took longer. */
 static void engine_longest(struct pl_engine *e, const struct pl_event *event, uint64_t spent_ns) {
     if (e->conf.beat_ns > 0) spent_ns = pl_life_spent(e, event->worker, spent_ns);
-    bool first = e->longest_ns == 0;
-    if (spent_ns > e->longest_ns) e->longest_ns = spent_ns;
-    if (first && e->n_suspects > 0) pl_life_check_by(e, event->now_ns); /* now it is known */
+    bool first = e->lives.longest_ns == 0;
+    if (spent_ns > e->lives.longest_ns) e->lives.longest_ns = spent_ns;
+    if (first && e->lives.n_suspects > 0) pl_life_check_by(e, event->now_ns); /* now it is known */
 }
 
 /* A result that tells something about workers, too: that this one is there, how long tasks take. */
 static PL_NOINLINE int engine_telling(struct pl_engine *e, struct pl_event *event,
                                       const char *defect, uint64_t spent_ns, struct pl_why *why) {
-    if (e->n_suspects > 0) pl_life_seen(e, event->worker, event->now_ns);
-    if (spent_ns > e->longest_ns) engine_longest(e, event, spent_ns);
+    if (e->lives.n_suspects > 0) pl_life_seen(e, event->worker, event->now_ns);
+    if (spent_ns > e->lives.longest_ns) engine_longest(e, event, spent_ns);
     return engine_current(e, event, defect, why);
 }
 
 /* A result of an earlier task. */
 static PL_NOINLINE int engine_late(struct pl_engine *e, const struct pl_event *event,
                                    struct pl_why *why) {
-    if (e->n_suspects > 0) pl_life_seen(e, event->worker, event->now_ns);
-    bool left = e->n_life[PL_SUSPENDED] > 0 || e->n_life[PL_EVICTED] > 0;
+    if (e->lives.n_suspects > 0) pl_life_seen(e, event->worker, event->now_ns);
+    bool left = e->lives.n_life[PL_SUSPENDED] > 0 || e->lives.n_life[PL_EVICTED] > 0;
     return left ? pl_life_answered(e, event, why) : PL_OK;
 }
 
@@ -289,8 +285,8 @@ static inline int engine_result(struct pl_engine *e, struct pl_event *event, con
                                 struct pl_why *why) {
     const struct pl_worker *w = &e->view->worker[event->worker];
     uint64_t spent_ns = event->now_ns - w->since_ns;
-    if (w->state != PL_BUSY || w->task != event->task) return engine_late(e, event, why);
-    if (spent_ns > e->longest_ns || e->n_suspects > 0)
+    if (!pl_is_current(e->view, event->worker, event->task)) return engine_late(e, event, why);
+    if (spent_ns > e->lives.longest_ns || e->lives.n_suspects > 0)
         return engine_telling(e, event, defect, spent_ns, why);
     return engine_current(e, event, defect, why);
 }

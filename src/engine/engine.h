@@ -130,7 +130,7 @@ int pl_engine_event(struct pl_engine *e, struct pl_event *event, const char *def
                     struct pl_why *why);
 
 /* What its worker says about the result that comes next: it does not have the tensors whose bits
- * are set in absent[n], which is copied; n 0: it has all. 0 or PL_ENOMEM. */
+ * are set in absent[n], which is copied; if this is not called, it has all. 0 or PL_ENOMEM. */
 int pl_engine_lacks(struct pl_engine *e, int worker, const uint64_t *absent, uint32_t n);
 
 /* --- the life of workers ---------------------------------------------------------------------

@@ -20,7 +20,8 @@ struct engine_worker {
     uint64_t acked, taken, applied; /* its last task that counted, joined a group, was committed */
     enum pl_finite finite;          /* of the result of its task; NO as well if its base is not */
     uint64_t *absent; /* [n_absent] bits of the tensors that its result does not have, owned */
-    uint32_t n_absent, room_absent;
+    uint32_t n_absent;
+    size_t room_absent;
     bool doubted; /* the filter has rejected it since it last accepted a result */
 };
 
@@ -74,6 +75,46 @@ struct pl_engine_models {
 extern const struct pl_engine_models pl_engine_central, pl_engine_own, pl_engine_blocks;
 struct pl_engine_models pl_engine_forged(void); /* the first, if workers are hostile */
 
+/* The lives of all workers: life.c. */
+struct engine_lives {
+    struct engine_life *life; /* [n_workers] */
+    int n_life[PL_LIVES];     /* workers in each state */
+    int n_suspects;
+    bool gathers;              /* no worker joins before pl_engine_begin */
+    uint64_t life_ns;          /* when to look at workers again */
+    uint64_t time_ns, lost_ns; /* when the host last said the time; time that it lost */
+    uint64_t longest_ns;       /* the longest task with a result so far */
+};
+
+/* How far they can be trusted: standing.c. */
+struct engine_trust {
+    struct engine_standing *standing; /* [n_workers] */
+    int n_due;                        /* workers with a verdict */
+    uint64_t n_checked;               /* version that was found to be finite last, plus 1 */
+    int n_named;                      /* workers named in warnings */
+};
+
+/* Evaluations, past and due: model.c, due.c. */
+struct engine_scores {
+    uint64_t scored_ns, scored_version;
+    struct pl_due due;
+    double score_every; /* seconds between evaluations now */
+};
+
+/* The open group of a central model: central.c. */
+struct engine_open {
+    struct pl_group_vector *group; /* [n_group] */
+    int *group_id;                 /* [n_group] and the ids of its vectors */
+    size_t n_group, room_group;
+};
+
+/* Vectors that the mean of models is made of: own.c. */
+struct engine_mean {
+    int *needed; /* [n_needed] */
+    int n_needed;
+    size_t room_needed;
+};
+
 struct pl_engine {
     struct pl_engine_conf conf;
     struct pl_engine_models models;
@@ -91,9 +132,11 @@ struct pl_engine {
     struct pl_reference *reference; /* gradient for filters that compare with one */
     struct pl_filter *filter;       /* NULL: every result is believed */
     struct engine_worker *worker;
-    struct pl_group_vector *group; /* [n_group] the open group */
-    int *group_id;                 /* [n_group] and the ids of its vectors */
-    size_t n_group, room_group;
+    struct engine_lives lives;
+    struct engine_trust trust;
+    struct engine_scores scores;
+    struct engine_open open;
+    struct engine_mean mean;
     struct engine_best {
         float *w; /* [dim of the slice]; NULL: none yet */
         double loss;
@@ -101,22 +144,6 @@ struct pl_engine {
     uint64_t last_update_ns;
     uint64_t last_version; /* the run ends with it; UINT64_MAX: no limit on updates */
     struct pl_start start; /* the task that starts; what is the same for all is set once */
-    struct engine_standing *standing; /* [n_workers] */
-    int n_due;                        /* workers with a verdict */
-    uint64_t n_checked;               /* version that was found to be finite last, plus 1 */
-    struct engine_life *life;         /* [n_workers] */
-    int n_life[PL_LIVES];             /* workers in each state */
-    int n_suspects;
-    bool gathers;              /* no worker joins before pl_engine_begin */
-    uint64_t life_ns;          /* when to look at workers again */
-    uint64_t time_ns, lost_ns; /* when the host last said the time; time that it lost */
-    int n_named;               /* workers named in warnings */
-    uint64_t longest_ns;       /* the longest task with a result so far */
-    uint64_t scored_ns, scored_version;
-    struct pl_due due;
-    double score_every; /* seconds between evaluations now */
-    int *needed;        /* [room_needed] vectors that the mean is made of */
-    int n_needed, room_needed;
     bool ended, told_median;
     bool measures;         /* what a commit measured is an event */
     bool frees_base_early; /* see pl_engine_answered */

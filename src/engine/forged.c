@@ -11,7 +11,7 @@ static int forged_first(struct pl_engine *e, const float *w0, size_t dim, struct
 
 static int forged_commit(struct pl_engine *e, const struct pl_action *a, struct pl_measure *measure,
                          struct pl_why *why) {
-    if (pl_task_forge(e->job, e->group, (int)e->n_group))
+    if (pl_task_forge(e->job, e->open.group, (int)e->open.n_group))
         return pl_engine_memory(e, "what hostile workers send", why);
     return pl_engine_central.commit(e, a, measure, why);
 }

@@ -21,7 +21,7 @@
  * worker so far, and at least ten seconds. A delay that was injected into its task is added. Time
  * in which the server itself did not listen does not count: it was stopped (Ctrl-Z, a paused
  * machine), or busy. A host with a real clock promises to say what time it is at least once per
- * beat, so whatever is longer than a beat was lost; e->lost_ns is the sum, and each worker
+ * beat, so whatever is longer than a beat was lost; e->lives.lost_ns is the sum, and each worker
  * remembers its value when its task started. Time in which a worker alone is excused is excused_ns:
  * while it was disconnected, and if clients ever say that they evaluate between two results, while
  * they do. With a virtual clock nothing is lost, and only workers that the host suspects can be
@@ -76,25 +76,25 @@ struct pl_life_step pl_life_next(enum pl_life from, enum pl_life_event event) {
 /* --- transitions ------------------------------------------------------------------------------ */
 
 int pl_life_new(struct pl_engine *e) {
-    e->life = calloc((size_t)e->job->n_workers, sizeof *e->life);
-    e->n_life[PL_ABSENT] = e->job->n_workers;
-    e->life_ns = e->conf.beat_ns > 0 && e->job->evict != 0 ? 0 : UINT64_MAX;
-    return e->life ? PL_OK : PL_ENOMEM;
+    e->lives.life = calloc((size_t)e->job->n_workers, sizeof *e->lives.life);
+    e->lives.n_life[PL_ABSENT] = e->job->n_workers;
+    e->lives.life_ns = e->conf.beat_ns > 0 && e->job->evict != 0 ? 0 : UINT64_MAX;
+    return e->lives.life ? PL_OK : PL_ENOMEM;
 }
 
 void pl_life_free(struct pl_engine *e) {
-    for (int i = 0; e->life && i < e->job->n_workers; i++) free(e->life[i].held);
-    free(e->life);
+    for (int i = 0; e->lives.life && i < e->job->n_workers; i++) free(e->lives.life[i].held);
+    free(e->lives.life);
 }
 
 void pl_life_check_by(struct pl_engine *e, uint64_t at_ns) {
-    if (at_ns < e->life_ns) e->life_ns = at_ns;
+    if (at_ns < e->lives.life_ns) e->lives.life_ns = at_ns;
     pl_due_next(e);
 }
 
 /* Holds the vectors of its task. */
 static int life_hold(struct pl_engine *e, int worker) {
-    struct engine_life *l = &e->life[worker];
+    struct engine_life *l = &e->lives.life[worker];
     int vector[PL_TERMS + 2];
     int n = e->models.touches ? e->models.touches(e, worker, vector) : 0;
     if (n > 0 && !(l->held = malloc((size_t)n * sizeof *l->held))) return PL_ENOMEM;
@@ -107,28 +107,28 @@ static int life_hold(struct pl_engine *e, int worker) {
 }
 
 static void life_release(struct pl_engine *e, int worker) {
-    struct engine_life *l = &e->life[worker];
+    struct engine_life *l = &e->lives.life[worker];
     while (l->n_held > 0) pl_vector_release(e->vectors, l->held[--l->n_held]);
     free(l->held);
     l->held = NULL;
 }
 
 void pl_engine_suspect(struct pl_engine *e, int worker, uint64_t now_ns) {
-    if (!e->life[worker].suspect) e->n_suspects++;
-    e->life[worker].suspect = true;
+    if (!e->lives.life[worker].suspect) e->lives.n_suspects++;
+    e->lives.life[worker].suspect = true;
     pl_life_check_by(e, now_ns);
 }
 
 static void life_clear(struct pl_engine *e, int worker) {
-    if (e->life[worker].suspect) e->n_suspects--;
-    e->life[worker].suspect = false;
+    if (e->lives.life[worker].suspect) e->lives.n_suspects--;
+    e->lives.life[worker].suspect = false;
 }
 
 /* The place is empty, or a worker begins in it. */
 static void life_begin(struct pl_engine *e, int worker) {
     life_release(e, worker);
     life_clear(e, worker);
-    e->life[worker].order = 0;
+    e->lives.life[worker].order = 0;
 }
 
 /* With a real clock no two events have the same time, so that times give their order. */
@@ -138,7 +138,7 @@ static uint64_t life_stamp(const struct pl_engine *e, uint64_t now_ns) {
 
 /* It leaves. Unless it is gone, it may still be in the middle of its task. */
 static int life_leave(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
-    struct engine_life *l = &e->life[worker];
+    struct engine_life *l = &e->lives.life[worker];
     const struct pl_worker *w = &e->view->worker[worker];
     bool stays = l->state == PL_SUSPENDED || l->state == PL_EVICTED || e->conf.follows;
     if (stays && w->state == PL_BUSY) {
@@ -152,7 +152,7 @@ static int life_leave(struct pl_engine *e, int worker, uint64_t now_ns, struct p
 }
 
 static int life_join(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
-    if (e->n_suspects > 0) pl_life_check_by(e, now_ns); /* one of them may have been alone */
+    if (e->lives.n_suspects > 0) pl_life_check_by(e, now_ns); /* one of them may have been alone */
     struct pl_event join = {.kind = PL_JOIN, .now_ns = life_stamp(e, now_ns), .worker = worker};
     return pl_engine_step(e, &join, why);
 }
@@ -166,17 +166,17 @@ static enum pl_removal life_end(const struct pl_engine *e, int worker, enum pl_l
 
 static int life_happens(struct pl_engine *e, int worker, enum pl_life_event event, uint64_t now_ns,
                         struct pl_why *why) {
-    struct engine_life *l = &e->life[worker];
+    struct engine_life *l = &e->lives.life[worker];
     struct pl_life_step step = pl_life_next(l->state, event);
     if (step.to == l->state) return PL_OK;
-    e->n_life[l->state]--;
-    e->n_life[step.to]++;
-    e->out->n_disconnected = e->n_life[PL_DISCONNECTED];
+    e->lives.n_life[l->state]--;
+    e->lives.n_life[step.to]++;
+    e->out->n_disconnected = e->lives.n_life[PL_DISCONNECTED];
     l->state = step.to;
     life_begin(e, worker);
     bool ends = step.move == PL_LIFE_LEAVES || step.to == PL_ABSENT;
-    if (e->standing && ends && event != PL_LIFE_QUARANTINES) pl_standing_reset(e, worker);
-    if (step.move == PL_LIFE_NO_MOVE || e->gathers) return PL_OK;
+    if (e->trust.standing && ends && event != PL_LIFE_QUARANTINES) pl_standing_reset(e, worker);
+    if (step.move == PL_LIFE_NO_MOVE || e->lives.gathers) return PL_OK;
     return step.move == PL_LIFE_JOINS ? life_join(e, worker, now_ns, why)
                                       : life_leave(e, worker, now_ns, why);
 }
@@ -185,25 +185,25 @@ static int life_happens(struct pl_engine *e, int worker, enum pl_life_event even
 
 /* Time up to now that does not count for the worker's task: what the host lost, and `ns` more. */
 static void life_excuse(struct pl_engine *e, int worker, uint64_t ns) {
-    struct engine_life *l = &e->life[worker];
-    l->excused_ns += ns + e->lost_ns - l->lost_ns;
-    l->lost_ns = e->lost_ns;
+    struct engine_life *l = &e->lives.life[worker];
+    l->excused_ns += ns + e->lives.lost_ns - l->lost_ns;
+    l->lost_ns = e->lives.lost_ns;
 }
 
 uint64_t pl_engine_lost_ns(const struct pl_engine *e) {
-    return e->lost_ns;
+    return e->lives.lost_ns;
 }
 
 enum pl_life pl_engine_life(const struct pl_engine *e, int worker) {
-    return e->life[worker].state;
+    return e->lives.life[worker].state;
 }
 
 int pl_engine_n(const struct pl_engine *e, enum pl_life life) {
-    return e->n_life[life];
+    return e->lives.n_life[life];
 }
 
 bool pl_engine_awaits(const struct pl_engine *e, int worker, uint64_t task) {
-    return e->life[worker].order == task;
+    return e->lives.life[worker].order == task;
 }
 
 void pl_engine_starting(struct pl_engine *e, int worker) {
@@ -212,16 +212,16 @@ void pl_engine_starting(struct pl_engine *e, int worker) {
 
 int pl_engine_begin(struct pl_engine *e, uint64_t now_ns, struct pl_why *why) {
     int rc = PL_OK;
-    e->gathers = false;
-    e->time_ns = now_ns;
+    e->lives.gathers = false;
+    e->lives.time_ns = now_ns;
     for (int i = 0; !rc && i < e->job->n_workers; i++)
-        if (e->life[i].state == PL_PRESENT) rc = life_join(e, i, now_ns, why);
+        if (e->lives.life[i].state == PL_PRESENT) rc = life_join(e, i, now_ns, why);
     return rc;
 }
 
 /* Nanoseconds, learnt from the times of all tasks so far. */
 static double life_learnt(const struct pl_engine *e) {
-    double wait = LIFE_LONGEST * (double)e->longest_ns;
+    double wait = LIFE_LONGEST * (double)e->lives.longest_ns;
     return wait < LIFE_LEAST_NS ? LIFE_LEAST_NS : wait;
 }
 
@@ -232,7 +232,7 @@ static double life_return_ns(const struct pl_engine *e) {
 }
 
 int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
-    struct engine_life *l = &e->life[worker];
+    struct engine_life *l = &e->lives.life[worker];
     bool was_present = l->state == PL_PRESENT;
     bool left = l->state == PL_SUSPENDED || l->state == PL_EVICTED;
     if (left) life_end(e, worker, PL_LIFE_DISCONNECTS, false);
@@ -248,7 +248,7 @@ int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, str
 
 /* It is there; if it was disconnected, it is no longer. */
 static void life_back(struct pl_engine *e, int worker, uint64_t now_ns) {
-    const struct engine_life *l = &e->life[worker];
+    const struct engine_life *l = &e->lives.life[worker];
     if (l->state != PL_DISCONNECTED) return;
     life_excuse(e, worker, now_ns - l->since_ns);
     life_happens(e, worker, PL_LIFE_ANSWERS, now_ns, NULL); /* control is not told */
@@ -269,19 +269,19 @@ void pl_life_seen(struct pl_engine *e, int worker, uint64_t now_ns) {
 }
 
 void pl_life_started(struct pl_engine *e, int worker) {
-    e->life[worker].lost_ns = e->lost_ns;
-    e->life[worker].excused_ns = 0;
+    e->lives.life[worker].lost_ns = e->lives.lost_ns;
+    e->lives.life[worker].excused_ns = 0;
 }
 
 uint64_t pl_life_spent(const struct pl_engine *e, int worker, uint64_t spent_ns) {
-    const struct engine_life *l = &e->life[worker];
-    uint64_t excused_ns = l->excused_ns + e->lost_ns - l->lost_ns;
+    const struct engine_life *l = &e->lives.life[worker];
+    uint64_t excused_ns = l->excused_ns + e->lives.lost_ns - l->lost_ns;
     return spent_ns > excused_ns ? spent_ns - excused_ns : 0;
 }
 
 /* A suspended worker that has answered joins again, at the end of its quarantine. */
 static int life_return(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
-    const struct engine_life *l = &e->life[worker];
+    const struct engine_life *l = &e->lives.life[worker];
     if (l->order > 0 || l->state != PL_SUSPENDED) return PL_OK;
     if (now_ns >= l->since_ns) return life_happens(e, worker, PL_LIFE_RETURNS, now_ns, why);
     pl_life_check_by(e, l->since_ns);
@@ -289,7 +289,7 @@ static int life_return(struct pl_engine *e, int worker, uint64_t now_ns, struct 
 }
 
 int pl_life_answered(struct pl_engine *e, const struct pl_event *event, struct pl_why *why) {
-    struct engine_life *l = &e->life[event->worker];
+    struct engine_life *l = &e->lives.life[event->worker];
     if (l->order == 0 || l->order != event->task) return PL_OK;
     l->order = 0;
     life_release(e, event->worker);
@@ -306,7 +306,7 @@ int pl_life_verdicts(struct pl_engine *e, uint64_t now_ns, struct pl_why *why) {
         enum pl_life_event event = evicted ? PL_LIFE_EVICTS : PL_LIFE_QUARANTINES;
         life_end(e, worker, event, false);
         rc = life_happens(e, worker, event, now_ns, why);
-        e->life[worker].since_ns = until_ns;
+        e->lives.life[worker].since_ns = until_ns;
         if (!rc) rc = life_return(e, worker, now_ns, why);
     }
     return rc;
@@ -326,7 +326,7 @@ static double life_delay(const struct pl_engine *e, int worker) {
 
 /* `from` and that long after it, in which the host must have listened. */
 static uint64_t life_after(const struct pl_engine *e, int worker, uint64_t from, double wait) {
-    wait += (double)(e->lost_ns - e->life[worker].lost_ns);
+    wait += (double)(e->lives.lost_ns - e->lives.life[worker].lost_ns);
     return wait < 9e18 - (double)from ? from + (uint64_t)llround(wait) : UINT64_MAX;
 }
 
@@ -334,11 +334,11 @@ static uint64_t life_after(const struct pl_engine *e, int worker, uint64_t from,
 static uint64_t life_overdue(const struct pl_engine *e, int worker) {
     const struct pl_worker *w = &e->view->worker[worker];
     double evict = e->job->evict;
-    bool known = evict > 0 || (evict < 0 && e->longest_ns > 0);
-    bool may = e->conf.beat_ns > 0 || e->life[worker].suspect;
+    bool known = evict > 0 || (evict < 0 && e->lives.longest_ns > 0);
+    bool may = e->conf.beat_ns > 0 || e->lives.life[worker].suspect;
     if (w->state != PL_BUSY || !known || !may) return UINT64_MAX;
     double wait = evict > 0 ? evict * 1e9 : life_learnt(e);
-    wait += life_delay(e, worker) * 1e9 + (double)e->life[worker].excused_ns;
+    wait += life_delay(e, worker) * 1e9 + (double)e->lives.life[worker].excused_ns;
     return life_after(e, worker, w->since_ns, wait);
 }
 
@@ -356,7 +356,7 @@ static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct 
                 PL_WHO(&e->job->log, worker),
                 (double)(now_ns - e->view->worker[worker].since_ns) * 1e-9, then[removal]);
     int rc = life_happens(e, worker, PL_LIFE_FREEZES, now_ns, why);
-    e->life[worker].since_ns = now_ns;
+    e->lives.life[worker].since_ns = now_ns;
     return rc;
 }
 
@@ -365,7 +365,8 @@ static int life_expire(struct pl_engine *e, int worker, uint64_t now_ns, struct 
     pl_log_warn(&e->job->log,
                 "%s %d lost its connection %.3g s ago and did not return; the run continues "
                 "without it",
-                PL_WHO(&e->job->log, worker), (double)(now_ns - e->life[worker].since_ns) * 1e-9);
+                PL_WHO(&e->job->log, worker),
+                (double)(now_ns - e->lives.life[worker].since_ns) * 1e-9);
     life_end(e, worker, PL_LIFE_EXPIRES, false);
     return life_happens(e, worker, PL_LIFE_EXPIRES, now_ns, why);
 }
@@ -373,7 +374,7 @@ static int life_expire(struct pl_engine *e, int worker, uint64_t now_ns, struct 
 /* Does what is due about a worker, and returns when something will be. */
 static int life_look(struct pl_engine *e, int worker, uint64_t now_ns, uint64_t *next_ns,
                      struct pl_why *why) {
-    const struct engine_life *l = &e->life[worker];
+    const struct engine_life *l = &e->lives.life[worker];
     *next_ns = UINT64_MAX;
     switch (l->state) {
     case PL_PRESENT:
@@ -393,10 +394,11 @@ static int life_look(struct pl_engine *e, int worker, uint64_t now_ns, uint64_t 
 int pl_life_time(struct pl_engine *e, uint64_t now_ns, struct pl_why *why) {
     int rc = PL_OK;
     uint64_t next_ns = UINT64_MAX, at_ns, beat_ns = e->conf.beat_ns;
-    if (beat_ns > 0 && now_ns > e->time_ns + beat_ns) e->lost_ns += now_ns - e->time_ns - beat_ns;
-    e->time_ns = now_ns;
-    if (now_ns < e->life_ns) return PL_OK;
-    e->life_ns = UINT64_MAX;
+    if (beat_ns > 0 && now_ns > e->lives.time_ns + beat_ns)
+        e->lives.lost_ns += now_ns - e->lives.time_ns - beat_ns;
+    e->lives.time_ns = now_ns;
+    if (now_ns < e->lives.life_ns) return PL_OK;
+    e->lives.life_ns = UINT64_MAX;
     for (int i = 0; !rc && i < e->job->n_workers; i++) {
         rc = life_look(e, i, now_ns, &at_ns, why);
         if (at_ns < next_ns) next_ns = at_ns;

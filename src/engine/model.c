@@ -56,11 +56,12 @@ void pl_engine_let_go(struct pl_engine *e, struct pl_model_now *m) {
 /* --- evaluation ------------------------------------------------------------------------------ */
 
 bool pl_engine_is_scored(const struct pl_engine *e, uint64_t now_ns) {
-    return e->scored_ns == now_ns && e->scored_version == e->view->version;
+    return e->scores.scored_ns == now_ns && e->scores.scored_version == e->view->version;
 }
 
 bool pl_engine_has_score(const struct pl_engine *e) {
-    return !e->replicas && e->scored_ns != UINT64_MAX && e->scored_version == e->view->version;
+    return !e->replicas && e->scores.scored_ns != UINT64_MAX &&
+           e->scores.scored_version == e->view->version;
 }
 
 /* Tells a tuner that wants to know. In a replay the recording has it. */
@@ -77,8 +78,8 @@ void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct 
     double from = e->out->scored;
     bool reached = pl_outcome_score(e->out, &e->job->limits, score, p);
     pl_due_scored(e, &before, from, p);
-    e->scored_ns = (uint64_t)llround(p->time * 1e9);
-    e->scored_version = p->updates;
+    e->scores.scored_ns = (uint64_t)llround(p->time * 1e9);
+    e->scores.scored_version = p->updates;
     if (e->conf.watch.point) e->conf.watch.point(e->conf.watch.ctx, p);
     if (reached) pl_engine_limit_reached(e);
     model_tell(e, score->loss);

@@ -1,7 +1,7 @@
 /* A model per worker: combinations of vectors (core/replicas.h), and their mean. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "engine/engine_state.h"
 #include "learn/replica_mean.h"
 
@@ -63,23 +63,18 @@ static int own_touches(const struct pl_engine *e, int worker, int vector[PL_TERM
 static void own_need(void *ctx, int id) {
     struct pl_engine *e = ctx;
     bool here = pl_vector_writer(e->vectors, id) == PL_SERVER;
-    for (int i = 0; !here && i < e->n_needed; i++) here = e->needed[i] == id;
-    if (!here && e->n_needed < e->room_needed) e->needed[e->n_needed++] = id;
+    for (int i = 0; !here && i < e->mean.n_needed; i++) here = e->mean.needed[i] == id;
+    if (!here && (size_t)e->mean.n_needed < e->mean.room_needed)
+        e->mean.needed[e->mean.n_needed++] = id;
 }
 
 /* Fetches the vectors that are still at the workers that wrote them. */
 static int own_fetch(struct pl_engine *e) {
     if (!e->conf.host.fetch) return PL_OK;
-    int room = pl_vectors_n(e->vectors);
-    if (room > e->room_needed) {
-        int *needed = realloc(e->needed, (size_t)room * sizeof *needed);
-        if (!needed) return PL_ENOMEM;
-        e->needed = needed;
-        e->room_needed = room;
-    }
-    e->n_needed = 0;
+    if (!PL_GROW(e->mean.needed, e->mean.room_needed, pl_vectors_n(e->vectors))) return PL_ENOMEM;
+    e->mean.n_needed = 0;
     pl_replica_mean_needs(e->replicas, own_need, e);
-    return e->conf.host.fetch(e->conf.host.ctx, e->needed, e->n_needed);
+    return e->conf.host.fetch(e->conf.host.ctx, e->mean.needed, e->mean.n_needed);
 }
 
 static const float *own_vector(void *ctx, int id) {

@@ -15,13 +15,13 @@
 #define STANDING_MIN_NS 1000000u /* but not less than this */
 
 static void standing_warn(struct pl_engine *e, const struct pl_event *event, const char *defect) {
-    struct engine_standing *s = &e->standing[event->worker];
+    struct engine_standing *s = &e->trust.standing[event->worker];
     if (s->warned || !defect[0]) return;
     s->warned = true;
-    if (++e->n_named == STANDING_NAMED + 1)
+    if (++e->trust.n_named == STANDING_NAMED + 1)
         pl_log_warn(&e->job->log, "more workers send gradients that cannot be used; further "
                                   "workers will not be named");
-    if (e->n_named > STANDING_NAMED) return;
+    if (e->trust.n_named > STANDING_NAMED) return;
     pl_log_warn(&e->job->log,
                 "%s %d %s (task %llu at %.3g s); rejected; further ones from "
                 "this worker will not be reported",
@@ -40,8 +40,8 @@ static bool standing_model_is_lost(struct pl_engine *e) {
     bool sees = e->store && !e->conf.host.offload && e->conf.slice.whole == 0;
     if (!sees || !e->job->model) return false; /* with several servers each has a slice alone */
     const struct pl_version *v = pl_store_newest(e->store);
-    if (e->n_checked == v->id + 1) return false;
-    e->n_checked = v->id + 1;
+    if (e->trust.n_checked == v->id + 1) return false;
+    e->trust.n_checked = v->id + 1;
     return !pl_vec_finite(v->lookahead, e->job->model->dim);
 }
 
@@ -54,7 +54,7 @@ static bool standing_is_older(const struct pl_engine *e, int worker, uint64_t ve
 static bool standing_all_fail(const struct pl_engine *e) {
     bool any = false;
     for (int i = 0; i < e->job->n_workers; i++) {
-        const struct engine_standing *s = &e->standing[i];
+        const struct engine_standing *s = &e->trust.standing[i];
         enum pl_worker_state state = e->view->worker[i].state;
         bool waits = state == PL_IDLE && standing_is_older(e, i, e->view->version);
         if (state == PL_GONE || waits) continue;
@@ -66,16 +66,16 @@ static bool standing_all_fail(const struct pl_engine *e) {
 
 /* Whether another worker is present that does not fail on what this one fails on. */
 static bool standing_others_work(const struct pl_engine *e, int worker) {
-    uint64_t version = e->standing[worker].failed_version;
+    uint64_t version = e->trust.standing[worker].failed_version;
     for (int i = 0; i < e->job->n_workers; i++)
-        if (i != worker && e->view->worker[i].state != PL_GONE && e->standing[i].n_failed == 0 &&
-            !standing_is_older(e, i, version))
+        if (i != worker && e->view->worker[i].state != PL_GONE &&
+            e->trust.standing[i].n_failed == 0 && !standing_is_older(e, i, version))
             return true;
     return false;
 }
 
 static void standing_judge(struct pl_engine *e, int worker, uint64_t now_ns) {
-    struct engine_standing *s = &e->standing[worker];
+    struct engine_standing *s = &e->trust.standing[worker];
     uint64_t patience = s->n_pauses > 0 ? 1 : STANDING_PATIENCE;
     if (s->due || s->n_strikes < patience || !standing_others_work(e, worker)) return;
     uint64_t pause = STANDING_TASKS * (s->failed_ns / s->n_strikes);
@@ -83,11 +83,11 @@ static void standing_judge(struct pl_engine *e, int worker, uint64_t now_ns) {
     s->until_ns = now_ns + (pause << s->n_pauses);
     if (s->n_pauses++ == STANDING_PAUSES) s->until_ns = UINT64_MAX;
     s->due = true;
-    e->n_due++;
+    e->trust.n_due++;
 }
 
 void pl_standing_failed(struct pl_engine *e, const struct pl_event *event, const char *defect) {
-    struct engine_standing *s = &e->standing[event->worker];
+    struct engine_standing *s = &e->trust.standing[event->worker];
     uint64_t began = e->view->worker[event->worker].since_ns;
     standing_warn(e, event, defect);
     s->n_failed++;
@@ -103,21 +103,21 @@ void pl_standing_failed(struct pl_engine *e, const struct pl_event *event, const
 }
 
 void pl_standing_arrived(struct pl_engine *e, int worker) {
-    e->standing[worker].n_failed = 0;
+    e->trust.standing[worker].n_failed = 0;
 }
 
 void pl_standing_good(struct pl_engine *e, int worker) {
-    struct engine_standing *s = &e->standing[worker];
+    struct engine_standing *s = &e->trust.standing[worker];
     s->n_strikes = s->failed_ns = 0;
     s->n_pauses = 0;
 }
 
 bool pl_standing_verdict(struct pl_engine *e, int *worker, uint64_t *until_ns) {
-    for (int i = 0; e->n_due > 0 && i < e->job->n_workers; i++) {
-        struct engine_standing *s = &e->standing[i];
+    for (int i = 0; e->trust.n_due > 0 && i < e->job->n_workers; i++) {
+        struct engine_standing *s = &e->trust.standing[i];
         if (!s->due) continue;
         s->due = false;
-        e->n_due--;
+        e->trust.n_due--;
         if (e->view->worker[i].state == PL_GONE) continue;
         *worker = i;
         *until_ns = s->until_ns;
@@ -142,7 +142,7 @@ bool pl_standing_verdict(struct pl_engine *e, int *worker, uint64_t *until_ns) {
 }
 
 void pl_standing_reset(struct pl_engine *e, int worker) {
-    struct engine_standing *s = &e->standing[worker];
-    if (s->due) e->n_due--;
+    struct engine_standing *s = &e->trust.standing[worker];
+    if (s->due) e->trust.n_due--;
     *s = (struct engine_standing){.warned = s->warned, .told = s->told};
 }

@@ -4,7 +4,6 @@
  * average, of the average. When the tuner finds that the run has blown up, that is the model again.
  * Optimizers then begin without momentum. Vectors that this process cannot read (an offload) are
  * not copied, and there is no return. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine_state.h"

@@ -49,7 +49,7 @@ static const char *server_defect(enum pl_defect defect) {
 
 static int server_base(struct server *s, int worker, uint64_t task) {
     struct pl_event e = {.kind = PL_BASE_READY, .worker = worker, .task = task};
-    if (!pl_control_is_current(pl_engine_control(s->engine), worker, task)) return PL_OK;
+    if (!pl_is_current(s->view, worker, task)) return PL_OK;
     return server_event(s, &e, NULL);
 }
 
@@ -86,7 +86,7 @@ static uint64_t server_way(struct server *s, int worker, const struct pl_result 
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
     if (r->sets_lr) pl_clients_lr(s, worker, r->lr);
-    bool current = pl_control_is_current(pl_engine_control(s->engine), worker, r->task);
+    bool current = pl_is_current(s->view, worker, r->task);
     s->out->computed += current;
     if (s->waited)
         pl_stragglers_waited(s->stragglers, worker, atomic_load(&s->waited[worker].total_ns));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/input.h"
 #include "base/seconds.h"
 
@@ -49,15 +50,9 @@ int pl_script_read(const char *path, int n_workers, struct pl_script *out, struc
         bool whole = strchr(text, '\n') || feof(f);
         text[strcspn(text, "#\n")] = '\0';
         if (text[strspn(text, " \t\r")] == '\0' && whole) continue;
-        if (out->n == room) {
-            room = room ? 2 * room : 64;
-            struct pl_script_line *grown = realloc(out->line, room * sizeof *grown);
-            if (!grown || out->n >= SCRIPT_LINES) {
-                if (grown) out->line = grown;
-                rc = pl_fail(why, PL_EDATA, "more than %d lines", SCRIPT_LINES);
-                break;
-            }
-            out->line = grown;
+        if (out->n >= SCRIPT_LINES || !PL_GROW(out->line, room, out->n + 1)) {
+            rc = pl_fail(why, PL_EDATA, "more than %d lines", SCRIPT_LINES);
+            break;
         }
         rc = whole ? script_parse(text, n_workers, &out->line[out->n++], why)
                    : pl_fail(why, PL_EDATA, "the line is too long");

@@ -9,7 +9,6 @@
 #ifndef PL_SIM_SCRIPT_H
 #define PL_SIM_SCRIPT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

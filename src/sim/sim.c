@@ -55,7 +55,7 @@ static int sim_recorded(struct sim *s) {
         rc = pl_sim_base_ready(s, e.worker, e.task);
     else if (e.kind == PL_TIMER || e.kind == PL_SCORED)
         rc = pl_engine_event(s->engine, &e, NULL, s->why);
-    else if (pl_sim_is_current(s, e.worker, e.task))
+    else if (pl_is_current(s->view, e.worker, e.task))
         rc = pl_sim_bring(s, &e);
     return rc ? rc : sim_recall(s);
 }
@@ -65,7 +65,7 @@ static int sim_recorded(struct sim *s) {
 static bool sim_awaits(const void *ctx, const struct pl_timed *t) {
     const struct sim *s = ctx;
     return (t->what != SIM_ARRIVE && t->what != SIM_COMPUTED && t->what != SIM_BASE_READY) ||
-           pl_sim_is_current(s, t->who, t->task) || pl_engine_awaits(s->engine, t->who, t->task);
+           pl_is_current(s->view, t->who, t->task) || pl_engine_awaits(s->engine, t->who, t->task);
 }
 
 /* Entries of cancelled and lost tasks stay in the queue until their time comes. When they are most

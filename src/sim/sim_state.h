@@ -1,4 +1,6 @@
-/* The inside of the simulator, which sim.c and workers.c share.
+/* The inside of the simulator, which sim.c, workers.c and stepped.c share. They call each other in
+ * a circle: the loop (sim.c) brings results (workers.c), which in a stepped simulation come from
+ * the program, and the program's answer resumes the loop (stepped.c).
  *
  * Threads: all of it is the simulating thread's. */
 #ifndef PL_SIM_SIM_STATE_H
@@ -67,10 +69,6 @@ static inline int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what wha
     if (pl_heap_push(&s->heap, when_ns, (int32_t)what, who, task))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the event queue");
     return PL_OK;
-}
-
-static inline bool pl_sim_is_current(const struct sim *s, int worker, uint64_t task) {
-    return s->view->worker[worker].state == PL_BUSY && s->view->worker[worker].task == task;
 }
 
 /* What the engine needs from its host; ctx is the simulation. */

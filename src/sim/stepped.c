@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/grow.h"
 #include "base/seconds.h"
 #include "core/offload.h"
 #include "sim/sim_state.h"
@@ -42,13 +43,7 @@ struct pl_stepped {
 /* --- vectors ------------------------------------------------------------------------------ */
 
 static bool stepped_push(struct stepped_stack *s, float *v) {
-    if (s->n == s->room) {
-        size_t room = s->room ? 2 * s->room : 64;
-        float **grown = realloc(s->at, room * sizeof *grown);
-        if (!grown) return false;
-        s->at = grown;
-        s->room = room;
-    }
+    if (!PL_GROW(s->at, s->room, s->n + 1)) return false;
     s->at[s->n++] = v;
     return true;
 }
@@ -78,12 +73,7 @@ struct pl_vector_memory pl_stepped_memory(struct pl_stepped *x) {
 }
 
 int pl_stepped_give(struct pl_stepped *x, float *address) {
-    if (x->used.room <= x->n_given) {
-        float **grown = realloc(x->used.at, 2 * (x->n_given + 32) * sizeof *grown);
-        if (!grown) return PL_ENOMEM;
-        x->used.at = grown;
-        x->used.room = 2 * (x->n_given + 32);
-    }
+    if (!PL_GROW(x->used.at, x->used.room, x->n_given + 1)) return PL_ENOMEM;
     if (!address || !stepped_push(&x->fresh, address)) return PL_ENOMEM;
     x->n_given++;
     return PL_OK;
@@ -100,13 +90,7 @@ static void stepped_load(void *ctx, pl_real *model, pl_real *lookahead) {
 
 static int stepped_commit(void *ctx, const struct pl_offload *o) {
     struct pl_stepped *x = ctx;
-    if (x->n_commits == x->room_commits) {
-        size_t room = x->room_commits ? 2 * x->room_commits : 8;
-        struct pl_offload *grown = realloc(x->commit, room * sizeof *grown);
-        if (!grown) return PL_ENOMEM;
-        x->commit = grown;
-        x->room_commits = room;
-    }
+    if (!PL_GROW(x->commit, x->room_commits, x->n_commits + 1)) return PL_ENOMEM;
     x->commit[x->n_commits++] = *o;
     return PL_OK;
 }

@@ -215,7 +215,7 @@ int pl_sim_bring(struct sim *s, struct pl_event *e) {
 
 int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
     struct sim_worker *w = &s->worker[t->who];
-    bool late = !pl_sim_is_current(s, t->who, t->task); /* it has left, and shows that it lives */
+    bool late = !pl_is_current(s->view, t->who, t->task); /* it has left, and shows that it lives */
     if (late && !pl_engine_awaits(s->engine, t->who, t->task)) return PL_OK;
     if (w->late_ns > 0) { /* it was frozen meanwhile */
         uint64_t when = t->when_ns + w->late_ns;
@@ -246,8 +246,8 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
 int pl_sim_base_ready(struct sim *s, int worker, uint64_t task) {
     struct pl_event e = {
         .kind = PL_BASE_READY, .now_ns = s->now_ns, .worker = worker, .task = task};
-    return pl_sim_is_current(s, worker, task) ? pl_engine_event(s->engine, &e, NULL, s->why)
-                                              : PL_OK;
+    return pl_is_current(s->view, worker, task) ? pl_engine_event(s->engine, &e, NULL, s->why)
+                                                : PL_OK;
 }
 
 int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {

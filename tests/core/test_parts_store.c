@@ -2,7 +2,6 @@
  * checkpoint says about its blocks. */
 #include "choices.h"
 #include "core/recipe.h"
-#include "learn/part.h"
 #include "suite_train.h"
 
 /* --- going on from a checkpoint ---------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* What workers and clients can write into the memory they share with the server, and say over their
  * sockets. Whatever it is, the server finds plausible news, and no more of them than it can hold.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "fuzz.h"

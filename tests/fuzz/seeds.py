@@ -1,16 +1,21 @@
-"""Writes the first inputs of tests/fuzz/corpus: python3 tests/fuzz/seeds.py PACELINE"""
+"""Writes inputs to start from: python3 tests/fuzz/seeds.py FOLDER [PACELINE]
+
+FOLDER gets one folder per target, and what is in tests/fuzz/corpus. If the program is given, it
+writes a new recording and a new checkpoint to start from.
+"""
 import gzip
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 
-here = os.path.dirname(os.path.abspath(__file__))
+corpus = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 
 
-def put(target, name, data):
-    folder = os.path.join(here, "corpus", target)
+def put(target, name, data, where=None):
+    folder = os.path.join(where or sys.argv[1], target)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, name), "wb") as f:
         f.write(data if isinstance(data, bytes) else data.encode())
@@ -30,8 +35,7 @@ def npy(descr, shape, data):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data
 
 
-def main():
-    program = os.path.abspath(sys.argv[1])
+def made():
     pictures, labels = idx([2, 2, 2], bytes(range(8))), idx([2], b"\x01\x02")
     one = idx([1, 2, 2], bytes(4)), idx([1], b"\x00")
     put("idx", "plain", piece(pictures) + piece(labels) + piece(one[0]) + one[1])
@@ -86,23 +90,29 @@ def main():
         + bytes(8) + bytes([31, 10, 15, 11]))
     put("mailbox", "nonsense", bytes([2, 15, 8, 40, 0]) + b"\xff" * 8 + bytes([7]) + b"\xff" * 8
         + bytes([15, 4]) + b"\xee" * 8 + bytes([5]) + b"\x01" * 8 + bytes([15]))
-    with tempfile.TemporaryDirectory() as t:
-        def run(*words):
-            subprocess.run(["paceline", *words, "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4"],
-                           executable=program, cwd=t, check=True, stdout=subprocess.DEVNULL)
-        run("simulate", "--record", "a.rec")
-        put("recording", "whole", open(t + "/a.rec", "rb").read())
-        run("train", "--spawn", "threads", "--checkpoint", "c")
-        whole = open(t + "/c/latest", "rb").read()
-        put("safetensors", "checkpoint", whole)
-    n = struct.unpack("<Q", whole[:8])[0]
-    front = 26 + 8 + 12 + 64  # up to the end of the hash; the run's identity is long and left out
-    header = whole[8 + front:8 + n]
-    at, end = header.index(b',"run":'), header.index(b'},"')
-    put("checkpoint", "whole", piece(header[:at] + header[end:]) + whole[8 + n:])
     put("checkpoint", "weights", piece(b'"},"minimum":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}') + bytes(16))
     head = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
     put("safetensors", "foreign", struct.pack("<Q", len(head)) + head + struct.pack("<2f", 1, 2))
 
 
-main()
+def written(program):
+    with tempfile.TemporaryDirectory() as t:
+        def run(*words):
+            subprocess.run(["paceline", *words, "--model", "quadratic:dim=3", "--workers", "2", "--updates", "4"],
+                           executable=program, cwd=t, check=True, stdout=subprocess.DEVNULL)
+        run("simulate", "--record", "a.rec")
+        put("recording", "whole", open(t + "/a.rec", "rb").read(), corpus)
+        run("train", "--spawn", "threads", "--checkpoint", "c")
+        whole = open(t + "/c/latest", "rb").read()
+        put("safetensors", "checkpoint", whole, corpus)
+    n = struct.unpack("<Q", whole[:8])[0]
+    front = 26 + 8 + 12 + 64  # up to the end of the hash; the run's identity is long and left out
+    header = whole[8 + front:8 + n]
+    at, end = header.index(b',"run":'), header.index(b'},"')
+    put("checkpoint", "whole", piece(header[:at] + header[end:]) + whole[8 + n:], corpus)
+
+
+if len(sys.argv) > 2:
+    written(os.path.abspath(sys.argv[2]))
+made()
+shutil.copytree(corpus, sys.argv[1], dirs_exist_ok=True)

@@ -266,7 +266,7 @@ static bool check_table(struct book *b) {
         MUST(b, w->deferred == x->deferred && w->n_contributed == taken, "W%d gave something else",
              i + 1);
         n_contributors += taken > 0;
-        MUST(b, pl_control_is_current(b->control, i, x->task) == (x->state == PL_BUSY),
+        MUST(b, pl_is_current(pl_control_view(b->control), i, x->task) == (x->state == PL_BUSY),
              "W%d: wrong task is current", i + 1);
     }
     MUST(b,

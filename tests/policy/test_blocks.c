@@ -1,6 +1,5 @@
 /* Policy `blocks`: it chooses what a scan over all blocks of the grid would choose, with the same
  * random draws, while workers arrive in any order and leave. */
-#include "base/opt.h"
 #include "base/rng.h"
 #include "core/plan.h"
 #include "test.h"

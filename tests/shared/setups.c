@@ -80,3 +80,33 @@ pl_run *replay(pl_setup *s, const char *file) {
     int rc = pl_replay(s, file, &run);
     return run_of(rc, s, run);
 }
+
+double number(const pl_run *run, const char *key) {
+    return pl_run_number(run, key);
+}
+
+void check_books(const pl_run *run) {
+    static const char *const fates[] = {"tasks.applied", "tasks.dropped",  "tasks.cancelled",
+                                        "tasks.lost",    "tasks.rejected", "tasks.running"};
+    static const char *const shares[] = {"worker_time.compute", "worker_time.communication",
+                                         "worker_time.idle", "worker_time.wasted"};
+    const char *what = pl_run_text(run, "policy");
+    double tasks = 0, time = 0;
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
+        assert_true(number(run, fates[i]) >= 0);
+        tasks += number(run, fates[i]);
+    }
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        assert_true(number(run, shares[i]) >= 0);
+        time += number(run, shares[i]);
+    }
+    if (tasks != number(run, "tasks.started"))
+        fail_msg("%s: fates sum to %g of %g tasks", what, tasks, number(run, "tasks.started"));
+    if (!(fabs(time - 1) <= 1e-9)) fail_msg("%s: the workers' time sums to %.12g", what, time);
+}
+
+bool same_weights(const pl_run *a, const pl_run *b) {
+    size_t na, nb;
+    const float *wa = pl_run_weights(a, &na), *wb = pl_run_weights(b, &nb);
+    return na == nb && (na == 0 || memcmp(wa, wb, na * sizeof *wa) == 0);
+}

@@ -19,4 +19,9 @@ pl_run *simulate(pl_setup *s);
 pl_run *train(pl_setup *s); /* NULL at a rank that worked for another */
 pl_run *replay(pl_setup *s, const char *file);
 
+double number(const pl_run *run, const char *key);
+/* Every task has one fate, and every worker does one thing at a time. */
+void check_books(const pl_run *run);
+bool same_weights(const pl_run *a, const pl_run *b);
+
 #endif

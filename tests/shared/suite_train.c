@@ -59,33 +59,10 @@ void nap(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-double number(const pl_run *run, const char *key) {
-    return pl_run_number(run, key);
-}
-
-/* Every task has one fate. */
-void check_books(const pl_run *run) {
-    static const char *const fates[] = {"applied", "dropped",  "cancelled",
-                                        "lost",    "rejected", "running"};
-    double sum = 0;
-    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "tasks.%s", fates[i]);
-        assert_true(number(run, key) >= 0);
-        sum += number(run, key);
-    }
-    assert_true(sum == number(run, "tasks.started"));
-    double time = number(run, "worker_time.compute") + number(run, "worker_time.communication") +
-                  number(run, "worker_time.idle") + number(run, "worker_time.wasted");
-    assert_true(fabs(time - 1) < 1e-9);
-}
-
 void check_same_weights(const pl_run *a, const pl_run *b) {
-    size_t n, m;
-    const float *w = pl_run_weights(a, &n), *v = pl_run_weights(b, &m);
-    assert_int_equal(n, m);
-    assert_true(n > 0);
-    assert_memory_equal(w, v, n * sizeof *w);
+    size_t n;
+    pl_run_weights(a, &n);
+    assert_true(n > 0 && same_weights(a, b));
 }
 
 pl_run *check_same_replay(const pl_run *run, pl_setup *s, const char *tape) {

@@ -25,8 +25,6 @@ __attribute__((format(printf, 1, 2))) pl_setup *make(const char *options, ...);
 /* What a method needs besides: those that hand out blocks need a matrix. */
 const char *options_of(const struct pl_entry *method);
 
-double number(const pl_run *run, const char *key);
-void check_books(const pl_run *run); /* every task has one fate */
 void check_same_weights(const pl_run *a, const pl_run *b);
 
 /* Nothing is left behind. */

@@ -7,26 +7,6 @@
 
 static pl_setup *small; /* digits, a small network, five workers */
 
-static inline double number(const pl_run *run, const char *key) {
-    return pl_run_number(run, key);
-}
-
-static inline void check_books(const char *what, const pl_run *run) {
-    static const char *const fates[] = {"tasks.applied", "tasks.dropped",  "tasks.cancelled",
-                                        "tasks.lost",    "tasks.rejected", "tasks.running"};
-    static const char *const shares[] = {"worker_time.compute", "worker_time.communication",
-                                         "worker_time.idle", "worker_time.wasted"};
-    double tasks = 0, time = 0;
-    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) tasks += number(run, fates[i]);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        assert_true(number(run, shares[i]) >= 0);
-        time += number(run, shares[i]);
-    }
-    if (tasks != number(run, "tasks.started"))
-        fail_msg("%s: fates sum to %g of %g tasks", what, tasks, number(run, "tasks.started"));
-    if (!(fabs(time - 1) <= 1e-9)) fail_msg("%s: the workers' time sums to %.12g", what, time);
-}
-
 static inline int setup(void **state) {
     char seed[32];
     if (folder_make(state)) return -1;

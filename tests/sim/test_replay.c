@@ -7,12 +7,6 @@
 
 #define MAX_METHODS 64
 
-static bool same_weights(const pl_run *a, const pl_run *b) {
-    size_t na, nb;
-    const float *wa = pl_run_weights(a, &na), *wb = pl_run_weights(b, &nb);
-    return na == nb && (na == 0 || memcmp(wa, wb, na * sizeof *wa) == 0);
-}
-
 static void check_sentence(const pl_run *run, const char *word) {
     const char *said = pl_run_text(run, "replay");
     assert_non_null(said);

@@ -3,7 +3,7 @@
 # order, and expects tidy to fail and to say why.
 set -eu
 : "${SOURCE_DIR:?}"
-unset SANITIZE
+[ -z "${SANITIZE:-}" ] || { echo "skipped: nothing here is instrumented"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/tree objects=$work/objects

@@ -31,9 +31,11 @@ static struct scene scene_of(void) {
     return s;
 }
 
+/* One more update, a tenth of a second after the one before. */
 static struct pl_switch commit(struct scene *s) {
     s->info.arm = s->arm;
     s->view.version++;
+    s->view.now_ns += 100000000;
     struct pl_switch out = s->tuner->choose(s->state, &s->info, &s->view);
     if (out.arm >= 0) s->info.current = out.arm;
     return out;
@@ -52,9 +54,33 @@ static void run(struct scene *s, int n_commits) {
     }
 }
 
-TEST(the_fastest_arm_comes_first) {
+static void score(struct scene *s, double loss) {
+    s->tuner->score(s->state, &s->info, &s->view, loss);
+}
+
+/* Evaluations every eight updates that always find a lower loss, from 1 on. */
+static void falls(struct scene *s, int n) {
+    for (int i = 0; i < n; i++) {
+        run(s, 8);
+        score(s, 1 / (1.0 + i));
+    }
+    run(s, 1);
+}
+
+TEST(it_begins_calmly_and_loosens_while_the_loss_falls) {
     struct scene s = scene_of();
     commit(&s);
+    assert_int_equal(s.info.current, CALM);
+    run(&s, 8);
+    score(&s, 1);
+    run(&s, 1);
+    assert_int_equal(s.info.current, MIDDLE);
+    run(&s, 8);
+    score(&s, 1.1);
+    run(&s, 40); /* not lower: it stays */
+    assert_int_equal(s.info.current, MIDDLE);
+    score(&s, 0.9);
+    run(&s, 1);
     assert_int_equal(s.info.current, FAST);
     s.arm[FAST].time = 0.6; /* its workers have become slow */
     run(&s, 1);
@@ -63,47 +89,56 @@ TEST(the_fastest_arm_comes_first) {
 
 TEST(equal_times_go_to_the_least_noise) {
     struct scene s = scene_of();
-    s.arm[MIDDLE].time = 0.105;
-    run(&s, 200);
+    s.arm[MIDDLE].time = 0.15;
+    falls(&s, 20);
     assert_int_equal(s.info.current, MIDDLE);
 }
 
 /* The losses of results explode: back to the best model, with an arm of less noise, and not to that
- * arm again for a while. */
+ * arm again for a long time. */
 TEST(a_blow_up_returns_and_bars) {
     struct scene s = scene_of();
-    run(&s, 200);
+    run(&s, 200); /* without evaluations */
     assert_int_equal(s.info.current, FAST);
     arrive(&s, 100, 32);
     struct pl_switch out = commit(&s);
     assert_true(out.returns && out.arm == MIDDLE);
-    run(&s, 390); /* the wait is twice the updates so far */
+    run(&s, 15 * 200);
     assert_int_equal(s.info.current, MIDDLE);
-    run(&s, 20);
+    run(&s, 300);
     assert_int_equal(s.info.current, FAST);
 }
 
-/* An evaluation after one more update. */
-static void score(struct scene *s, double loss) {
-    s->view.version++;
-    s->tuner->score(s->state, &s->info, &s->view, loss);
-}
-
-TEST(evaluations_without_a_lower_loss_bar) {
+/* Noise that is new to a model makes its loss rise for a while: two evaluations in a row that find
+ * no lower loss, or more of them, bar nothing. */
+TEST(a_loss_that_rises_for_a_while_bars_nothing) {
     struct scene s = scene_of();
-    run(&s, 1);
-    score(&s, 1);
-    score(&s, 1.2); /* one may be chance */
-    run(&s, 1);
-    score(&s, 0.9);
-    score(&s, 0.95);
-    s.tuner->score(s.state, &s.info, &s.view, 0.95); /* the same version again */
+    falls(&s, 3);
+    assert_int_equal(s.info.current, FAST);
+    for (int i = 0; i < 2; i++) {
+        run(&s, 8);
+        score(&s, 0.7);
+    }
+    run(&s, 8);
+    score(&s, 0.3);
+    run(&s, 8);
+    score(&s, 0.4);
     run(&s, 1);
     assert_int_equal(s.info.current, FAST);
-    score(&s, 0.9);
+}
+
+/* Half of the time so far, but 24 updates of the arm at least. */
+TEST(no_lower_loss_for_long_bars) {
+    struct scene s = scene_of();
+    falls(&s, 3);
+    for (int i = 0; i < 3; i++) {
+        run(&s, 8);
+        score(&s, 0.5);
+    }
     struct pl_switch out = commit(&s);
     assert_true(out.returns && out.arm == MIDDLE);
-    score(&s, 4); /* three times the lowest */
+    run(&s, 1);
+    score(&s, 2); /* more than five times the lowest */
     out = commit(&s);
     assert_true(out.returns && out.arm == CALM);
 }
