@@ -283,13 +283,12 @@ static void bare_round(struct wire *w, int n) {
 
 /* How long until the gateway says that this worker is away. */
 static double death(struct pl_gateway *g, pid_t pid) {
-    int worker;
-    bool away = false;
-    while (pl_gateway_moved(g, &worker, &away)) continue;
+    struct pl_gateway_move m = {0};
+    while (pl_gateway_moved(g, &m)) continue;
     double start = bench_now();
     kill(pid, SIGKILL);
-    while (!away && bench_now() < start + 30) {
-        pl_gateway_moved(g, &worker, &away);
+    while (!m.away && bench_now() < start + 30) {
+        pl_gateway_moved(g, &m);
         usleep(200);
     }
     return bench_now() - start;

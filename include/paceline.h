@@ -440,12 +440,12 @@ PL_API int pl_client_open(const struct pl_client_conf *conf, pl_client **out, ch
                           size_t why_max);
 PL_API void pl_client_close(pl_client *client); /* leaves the run; NULL is allowed */
 
-/* The run, as a JSON object: "paceline" (version of the server), "model", "dim",
- * "parameters" (elements before the buffers), "tensors" (of parameters, for pl_client_absent; 0 if
- * results have all elements: the server knows the tensors of models that clients compute, and
- * under methods with local steps workers skip them themselves), "fingerprint" (16 hexadecimal
- * digits), "method", "rule", "options", "wants", "batches_per_task", "workers", "lr",
- * "weight_decay", "batch", "seed", "wire". The client owns it. */
+/* The run, as a JSON object that the client owns: "paceline" (version of the server), "model",
+ * "dim", "parameters" (elements before the buffers), "tensors" (of parameters, for
+ * pl_client_absent; 0 if results have all elements: the server knows the tensors of models that
+ * clients compute, and under local steps workers skip them themselves), "fingerprint", "method",
+ * "rule", "options", "wants", "batches_per_task", "workers", "lr", "weight_decay", "batch", "seed",
+ * "wire", "evaluator", "requests" ("none", "any", "token" or "rank 0"). */
 PL_API const char *pl_client_server(const pl_client *client);
 
 /* Waits for the next task, at most `seconds`; negative: without limit; 0: looks once. An evaluator

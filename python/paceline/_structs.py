@@ -6,187 +6,127 @@ them with the headers."""
 from __future__ import annotations
 
 import ctypes as c
+import re
+from typing import Any, Dict, List, Tuple
+
+_TYPES: Dict[str, Any] = {
+    "bool": c.c_bool,
+    "char": c.c_char,
+    "double": c.c_double,
+    "int": c.c_int,
+    "size_t": c.c_size_t,
+    "uint32_t": c.c_uint32,
+    "uint64_t": c.c_uint64,
+    "unsigned": c.c_uint,
+    "void": None,
+}
+
+
+def declared(declarations: str) -> List[Tuple[str, Any]]:
+    """The fields of a structure, declared as in C; other types are those of this file."""
+    out = []
+    for declaration in declarations.split(";")[:-1]:
+        kind, names = declaration.split(None, 1)
+        base = _TYPES[kind] if kind in _TYPES else globals()[kind]
+        for star, name, n in re.findall(r"(\*?)(\w+)(?:\[(\d+)\])?", names):
+            pointer = {"char": c.c_char_p, "void": c.c_void_p}.get(kind) or c.POINTER(base)
+            out.append((name, pointer if star else base * int(n) if n else base))
+    return out
 
 
 class Point(c.Structure):
     """struct pl_point"""
 
-    _fields_ = [
-        ("time", c.c_double),
-        ("updates", c.c_uint64),
-        ("epochs", c.c_double),
-        ("loss", c.c_double),
-        ("test_loss", c.c_double),
-        ("test_accuracy", c.c_double),
-        ("k", c.c_int),
-        ("staleness", c.c_double),
-        ("unused", c.c_uint64),
-        ("workers", c.c_int),
-        ("expected", c.c_int),
-        ("staleness_max", c.c_uint64),
-        ("samples", c.c_double),
-        ("consensus", c.c_double),
-        ("more", c.c_char_p),
-    ]
+    _fields_ = declared(
+        "double time; uint64_t updates; double epochs, loss, test_loss, test_accuracy; int k; "
+        "double staleness; uint64_t unused; int workers, expected; uint64_t staleness_max; "
+        "double samples, consensus; char *more;"
+    )
 
 
 class WorkerReport(c.Structure):
     """struct pl_worker_report"""
 
-    _fields_ = [
-        ("compute", c.c_double),
-        ("communication", c.c_double),
-        ("idle", c.c_double),
-        ("wasted", c.c_double),
-        ("tasks", c.c_uint64),
-        ("unused", c.c_uint64),
-        ("task", c.c_double),
-        ("held_up", c.c_double),
-        ("last", c.c_uint64),
-        ("unfinished", c.c_double),
-    ]
+    _fields_ = declared(
+        "double compute, communication, idle, wasted; uint64_t tasks, unused; "
+        "double task, held_up; uint64_t last; double unfinished;"
+    )
 
 
 class ItemOption(c.Structure):
     """struct pl_item_option"""
 
-    _fields_ = [
-        ("name", c.c_char_p),
-        ("def", c.c_char_p),
-        ("help", c.c_char_p),
-        ("accepts", c.c_char * 120),
-        ("type", c.c_char_p),
-    ]
+    _fields_ = declared("char *name, *def, *help, accepts[120], *type;")
 
 
 class Item(c.Structure):
     """struct pl_item"""
 
-    _fields_ = [
-        ("family", c.c_char_p),
-        ("family_brief", c.c_char_p),
-        ("name", c.c_char_p),
-        ("brief", c.c_char_p),
-        ("paper", c.c_char_p),
-        ("when", c.c_char_p),
-        ("command", c.c_char * 200),
-        ("detail", c.c_char * 400),
-        ("commands", c.c_uint),
-        ("n_options", c.c_size_t),
-        ("option", c.POINTER(ItemOption)),
-    ]
+    _fields_ = declared(
+        "char *family, *family_brief, *name, *brief, *paper, *when, command[200], detail[400]; "
+        "unsigned commands; size_t n_options; ItemOption *option;"
+    )
 
 
 class PlanRow(c.Structure):
     """struct pl_plan_row"""
 
-    _fields_ = [
-        ("policy", c.c_char_p),
-        ("k", c.c_int),
-        ("time_per_update", c.c_double),
-        ("staleness", c.c_double),
-        ("error_floor", c.c_double),
-        ("time_to_target", c.c_double),
-        ("exact", c.c_int),
-        ("best", c.c_int),
-        ("best_of_all", c.c_int),
-        ("loose", c.c_int),
-        ("loose_of_all", c.c_int),
-        ("regret", c.c_double),
-        ("regret_of_all", c.c_double),
-    ]
+    _fields_ = declared(
+        "char *policy; int k; double time_per_update, staleness, error_floor, time_to_target; "
+        "int exact, best, best_of_all, loose, loose_of_all; double regret, regret_of_all;"
+    )
 
 
 class Opt(c.Structure):
     """struct pl_opt"""
 
-    _fields_ = [
-        ("name", c.c_char_p),
-        ("type", c.c_int),
-        ("def", c.c_char_p),
-        ("help", c.c_char_p),
-        ("min", c.c_double),
-        ("max", c.c_double),
-        ("choices", c.c_char_p),
-        ("offset", c.c_size_t),
-        ("flags", c.c_uint),
-    ]
+    _fields_ = declared(
+        "char *name; int type; char *def, *help; double min, max; char *choices; "
+        "size_t offset; unsigned flags;"
+    )
 
 
 class ListOf(c.Structure):
     """struct pl_list_of"""
 
-    _fields_ = [("n", c.c_int), ("at", c.c_double * 16)]
+    _fields_ = declared("int n; double at[16];")
 
 
 class Entry(c.Structure):
     """struct pl_entry"""
 
-    _fields_ = [
-        ("name", c.c_char_p),
-        ("brief", c.c_char_p),
-        ("paper", c.c_char_p),
-        ("opts", c.POINTER(Opt)),
-        ("conf_size", c.c_size_t),
-        ("needs", c.c_uint),
-    ]
+    _fields_ = declared("char *name, *brief, *paper; Opt *opts; size_t conf_size; unsigned needs;")
 
 
 class Worker(c.Structure):
     """struct pl_worker"""
 
-    _fields_ = [
-        ("state", c.c_int),
-        ("task", c.c_uint64),
-        ("base", c.c_uint64),
-        ("first", c.c_uint64),
-        ("clock", c.c_uint64),
-        ("since_ns", c.c_uint64),
-        ("n_contributed", c.c_int),
-        ("deferred", c.c_bool),
-        ("row", c.c_int),
-        ("col", c.c_int),
-        ("prev", c.c_int),
-        ("next", c.c_int),
-    ]
+    _fields_ = declared(
+        "int state; uint64_t task, base, first, clock, since_ns; int n_contributed; "
+        "bool deferred; int row, col, prev, next;"
+    )
 
 
 class Knobs(c.Structure):
     """struct pl_knobs"""
 
-    _fields_ = [("k", c.c_int), ("bound", c.c_uint64)]
+    _fields_ = declared("int k; uint64_t bound;")
 
 
 class View(c.Structure):
     """struct pl_view"""
 
-    _fields_ = [
-        ("now_ns", c.c_uint64),
-        ("version", c.c_uint64),
-        ("n_workers", c.c_int),
-        ("n_alive", c.c_int),
-        ("n_idle", c.c_int),
-        ("n_taken", c.c_int),
-        ("n_contributors", c.c_int),
-        ("knobs", Knobs),
-        ("worker", c.POINTER(Worker)),
-        ("idle", c.c_int),
-        ("busy", c.c_int),
-        ("timer_ns", c.c_uint64),
-        ("rng", c.c_void_p),
-        ("replicas", c.c_void_p),
-    ]
+    _fields_ = declared(
+        "uint64_t now_ns, version; int n_workers, n_alive, n_idle, n_taken, n_contributors; "
+        "Knobs knobs; Worker *worker; int idle, busy; uint64_t timer_ns; "
+        "void *rng, *replicas;"
+    )
 
 
 class Arrival(c.Structure):
     """struct pl_arrival"""
 
-    _fields_ = [
-        ("worker", c.c_int),
-        ("lag", c.c_uint64),
-        ("samples", c.c_uint32),
-        ("loss", c.c_double),
-    ]
+    _fields_ = declared("int worker; uint64_t lag; uint32_t samples; double loss;")
 
 
 ROOM = c.CFUNCTYPE(c.c_size_t, c.c_void_p, c.c_int)
@@ -205,24 +145,11 @@ FETCHES = c.CFUNCTYPE(c.c_bool, c.c_void_p)
 class PolicyStruct(c.Structure):
     """struct pl_policy"""
 
-    _fields_ = [
-        ("id", Entry),
-        ("uses", c.c_uint),
-        ("by_batch", c.c_bool),
-        ("peers", c.c_bool),
-        ("state_size", c.c_size_t),
-        ("room", ROOM),
-        ("grid", GRID),
-        ("check", CHECK),
-        ("knobs", KNOBS),
-        ("groups", GROUPS),
-        ("cancels", CANCELS),
-        ("arrive", ARRIVE),
-        ("join", MOVE),
-        ("leave", MOVE),
-        ("timer", TIMER),
-        ("fetches", FETCHES),
-    ]
+    _fields_ = declared(
+        "Entry id; unsigned uses; bool by_batch, peers; size_t state_size; ROOM room; "
+        "GRID grid; CHECK check; KNOBS knobs; GROUPS groups; CANCELS cancels; ARRIVE arrive; "
+        "MOVE join, leave; TIMER timer; FETCHES fetches;"
+    )
 
 
 CANCELLED = c.CFUNCTYPE(c.c_int, c.c_void_p)
@@ -231,20 +158,10 @@ CANCELLED = c.CFUNCTYPE(c.c_int, c.c_void_p)
 class Samples(c.Structure):
     """struct pl_samples"""
 
-    _fields_ = [
-        ("n", c.c_uint32),
-        ("dim", c.c_uint32),
-        ("x", c.c_void_p),
-        ("label", c.c_void_p),
-        ("target", c.c_void_p),
-        ("seed", c.c_uint64),
-        ("batch_no", c.c_uint64),
-        ("worker", c.c_uint32),
-        ("row", c.POINTER(c.c_uint32)),
-        ("test", c.c_int),
-        ("cancelled", CANCELLED),
-        ("token", c.c_void_p),
-    ]
+    _fields_ = declared(
+        "uint32_t n, dim; void *x, *label, *target; uint64_t seed, batch_no; "
+        "uint32_t worker, *row; int test; CANCELLED cancelled; void *token;"
+    )
 
 
 INIT = c.CFUNCTYPE(None, c.c_void_p, c.c_uint64, c.c_void_p)
@@ -264,46 +181,25 @@ SCORE = c.CFUNCTYPE(
 class Function(c.Structure):
     """struct pl_function"""
 
-    _fields_ = [
-        ("dim", c.c_size_t),
-        ("wants_data", c.c_int),
-        ("classifies", c.c_int),
-        ("ctx", c.c_void_p),
-        ("init", INIT),
-        ("gradient", GRADIENT),
-        ("score", SCORE),
-    ]
+    _fields_ = declared(
+        "size_t dim; int wants_data, classifies; void *ctx; INIT init; GRADIENT gradient; "
+        "SCORE score;"
+    )
 
 
 class TensorInfo(c.Structure):
     """struct pl_tensor_info"""
 
-    _fields_ = [
-        ("name", c.c_char_p),
-        ("dtype", c.c_char_p),
-        ("shape", c.c_uint64 * 8),
-        ("n_dims", c.c_int),
-        ("data", c.c_void_p),
-    ]
+    _fields_ = declared("char *name, *dtype; uint64_t shape[8]; int n_dims; void *data;")
 
 
 class LoopStep(c.Structure):
     """struct pl_loop_step"""
 
-    _fields_ = [
-        ("what", c.c_int),
-        ("worker", c.c_int),
-        ("task", c.c_uint64),
-        ("version", c.c_uint64),
-        ("time", c.c_double),
-        ("lr", c.c_double),
-        ("w", c.c_void_p),
-        ("out", c.c_void_p),
-        ("n", c.c_uint32),
-        ("row", c.POINTER(c.c_uint32)),
-        ("argument", c.c_void_p),
-        ("argument_size", c.c_size_t),
-    ]
+    _fields_ = declared(
+        "int what, worker; uint64_t task, version; double time, lr; void *w, *out; "
+        "uint32_t n, *row; void *argument; size_t argument_size;"
+    )
 
 
 ON_WAITING = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
@@ -312,42 +208,20 @@ ON_WAITING = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 class ClientConf(c.Structure):
     """struct pl_client_conf"""
 
-    _fields_ = [
-        ("path", c.c_char_p),
-        ("role", c.c_int),
-        ("wait", c.c_double),
-        ("dim", c.c_size_t),
-        ("fingerprint", c.c_uint64),
-        ("steps", c.c_int),
-        ("waiting", ON_WAITING),
-        ("waiting_ctx", c.c_void_p),
-        ("raw", c.c_int),
-        ("token", c.c_char_p),
-        ("number", c.c_int),
-        ("keys", c.c_char_p),
-        ("checks", c.c_int),
-    ]
+    _fields_ = declared(
+        "char *path; int role; double wait; size_t dim; uint64_t fingerprint; int steps; "
+        "ON_WAITING waiting; void *waiting_ctx; int raw; char *token; int number; char *keys; "
+        "int checks;"
+    )
 
 
 class ClientTask(c.Structure):
     """struct pl_client_task"""
 
-    _fields_ = [
-        ("worker", c.c_int),
-        ("task", c.c_uint64),
-        ("version", c.c_uint64),
-        ("dim", c.c_size_t),
-        ("w", c.c_void_p),
-        ("out", c.c_void_p),
-        ("w16", c.c_void_p),
-        ("out16", c.c_void_p),
-        ("wants", c.c_int),
-        ("steps", c.c_uint32),
-        ("step", c.c_uint32),
-        ("lr", c.c_double),
-        ("weight_decay", c.c_double),
-        ("checks", c.c_int),
-    ]
+    _fields_ = declared(
+        "int worker; uint64_t task, version; size_t dim; void *w, *out, *w16, *out16; "
+        "int wants; uint32_t steps, step; double lr, weight_decay; int checks;"
+    )
 
 
 ON_POINT = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Point))

@@ -282,6 +282,24 @@ bool pl_setup_spawns(const struct pl_setup *s) {
     return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->by_clients);
 }
 
+/* Who starts how many workers. */
+static int build_places(struct pl_setup *s) {
+    const struct pl_setup_conf *c = &s->conf;
+    bool spawns = pl_setup_spawns(s);
+    long long most = c->start > c->min_workers ? c->start : c->min_workers;
+    if (most > c->workers)
+        return pl_fail(&s->why, PL_EUSAGE, "--%s %lld is more than --workers %lld",
+                       most == c->start ? "start" : "min-workers", most, (long long)c->workers);
+    if (c->start > 0 && !(spawns && c->listen[0]))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "--start is for train --listen, where others can join besides");
+    if (c->min_workers > 0 && spawns)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "--min-workers is for paceline serve; train begins with the workers that it "
+                       "starts");
+    return PL_OK;
+}
+
 /* A model that other programs compute. */
 static int build_for_clients(struct pl_setup *s) {
     const struct pl_setup_conf *c = &s->conf;
@@ -350,6 +368,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     if (c->wire == 1 && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wire bf16 is for workers of other programs; use it with --listen PATH");
+    if (host == PL_HOST_REAL && build_places(s)) return PL_EUSAGE;
     if (job->model && job->model->kind->by_clients) return build_for_clients(s);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
     if (!job->model)

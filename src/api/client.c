@@ -15,6 +15,7 @@
 #include "sys/clock.h"
 #include "sys/numerals.h"
 #include "transport/client_link.h"
+#include "transport/mpi.h"
 
 #define CLIENT_WAIT 30 /* seconds, unless the caller sets them */
 #define CLIENT_AGAIN_NS 30000000000u
@@ -131,6 +132,15 @@ static int client_enter(struct pl_client *s, struct pl_client_link_conf *client)
     return client_prepare(s, client->path);
 }
 
+/* How the server at this path is reached: a socket of this machine, a URL, or other ranks. */
+static int client_transport(struct pl_client *s, const char *path) {
+    bool far = strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
+    bool ranks = strcmp(path, PL_MPI_SERVER) == 0;
+    int rc = ranks ? pl_mpi_load(&s->why) : PL_OK;
+    s->t = ranks ? pl_mpi_transport() : far ? &pl_http : &pl_shm;
+    return rc;
+}
+
 static int client_connect(struct pl_client *s, const struct pl_client_conf *conf) {
     struct pl_client_link_conf client = {
         .path = conf->path,
@@ -158,7 +168,7 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
         (size_t)snprintf(s->keys, sizeof s->keys, "%s", client.keys ? client.keys : "") >=
             sizeof s->keys)
         return pl_fail(&s->why, PL_EUSAGE, "'%.200s' is too long", conf->path);
-    int rc = pl_client_transport(conf->path, &s->t, &s->why);
+    int rc = client_transport(s, conf->path);
     return rc ? rc : client_enter(s, &client);
 }
 
@@ -466,22 +476,23 @@ int pl_client_set_lr(pl_client *s, double lr) {
     return client_say(s, word);
 }
 
-int pl_client_checkpoint(pl_client *s) {
+static int client_request(struct pl_client *s, const char *word) {
     int rc = client_may_ask(s);
-    return rc ? rc : client_say(s, "checkpoint");
+    return rc ? rc : client_say(s, word);
+}
+
+int pl_client_checkpoint(pl_client *s) {
+    return client_request(s, "checkpoint");
 }
 
 int pl_client_save(pl_client *s) {
-    int rc = client_may_ask(s);
-    return rc ? rc : client_say(s, "save");
+    return client_request(s, "save");
 }
 
 int pl_client_load(pl_client *s) {
-    int rc = client_may_ask(s);
-    return rc ? rc : client_say(s, "load");
+    return client_request(s, "load");
 }
 
 int pl_client_end(pl_client *s) {
-    int rc = client_may_ask(s);
-    return rc ? rc : client_say(s, "end");
+    return client_request(s, "end");
 }

@@ -77,7 +77,7 @@ char *pl_command_new(const struct pl_setup *s, const char *kind, const char *rec
         command_process(f);
     } else if (f) {
         fprintf(f, "paceline %s", real ? "train" : "simulate");
-        command_options(f, s, plain, real ? PL_READ_TRAIN : PL_READ_SIMULATE, checkpoint);
+        command_options(f, s, plain, real ? PL_FOR_TRAIN : PL_FOR_SIMULATE, checkpoint);
     }
     if (f && fclose(f) != 0) {
         free(text);

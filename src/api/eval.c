@@ -53,7 +53,8 @@ int pl_eval_by_clients(struct pl_setup *s, const struct pl_saved *from, const ch
     return rc;
 }
 
-static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
+static int eval_run(struct pl_setup *s, const struct pl_saved *from, void *ctx) {
+    pl_run **out = ctx;
     struct pl_built built;
     const char *text = pl_saved_text(from, "setup"), *updates = pl_saved_text(from, "updates");
     bool judges = text && !pl_setup_is_set(s, "data");
@@ -80,19 +81,23 @@ static int eval_run(struct pl_setup *s, struct pl_saved *from, pl_run **out) {
     return rc;
 }
 
-int pl_eval(pl_setup *setup, const char *path, pl_run **out) {
-    PL_NUMERALS;
-    struct pl_setup *s =
-        NULL; /* a copy, because the options of the checkpoint are for this call only */
+int pl_with_checkpoint(struct pl_setup *setup, const char *path, pl_use_checkpoint *use,
+                       void *ctx) {
+    struct pl_setup *s = NULL;
     struct pl_saved *from = NULL;
     char file[PL_TEXT_MAX + 64];
     setup->why.text[0] = '\0';
     if (pl_setup_copy(setup, &s)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
     int rc = pl_checkpoint_find(path, file, sizeof file, &s->why);
     if (!rc) rc = pl_checkpoint_read(file, &from, &s->why);
-    if (!rc) rc = eval_run(s, from, out);
+    if (!rc) rc = use(s, from, ctx);
     setup->why = s->why;
     pl_saved_free(from);
     pl_setup_free(s);
     return rc;
+}
+
+int pl_eval(pl_setup *setup, const char *path, pl_run **out) {
+    PL_NUMERALS;
+    return pl_with_checkpoint(setup, path, eval_run, out);
 }

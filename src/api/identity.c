@@ -37,9 +37,9 @@ static void identity_command(struct pl_json *j) {
 }
 
 static unsigned identity_reader(const char *kind) {
-    return strcmp(kind, "train") == 0  ? PL_READ_TRAIN
-           : strcmp(kind, "race") == 0 ? PL_READ_RACE
-                                       : PL_READ_SIMULATE;
+    return strcmp(kind, "train") == 0  ? PL_FOR_TRAIN
+           : strcmp(kind, "race") == 0 ? PL_FOR_RACE
+                                       : PL_FOR_SIMULATE;
 }
 
 /* The delay law in force, or NULL: in a real run without --delay nothing is injected. */
@@ -189,8 +189,8 @@ static void identity_print_data(const struct pl_setup *s, const struct pl_data *
 
 static void identity_print_workers(const struct pl_setup *s, const struct pl_built *b, bool real,
                                    char *out) {
-    static const char *const spawned[] = {"processes", "threads", "programs that join"};
     int n = b->job.n_workers, cores = pl_cores();
+    int n_local = s->conf.start > 0 ? (int)s->conf.start : n;
     if (real && pl_rank() >= 0 && s->conf.spawn == PL_SPAWN_PROCESSES) {
         pl_append(out, IDENTITY_HEADER, "  workers   %d (MPI ranks)\n", n);
         return;
@@ -200,9 +200,15 @@ static void identity_print_workers(const struct pl_setup *s, const struct pl_bui
                   b->job.n_threads, b->job.n_threads == 1 ? "" : "s");
         return;
     }
-    pl_append(out, IDENTITY_HEADER, "  workers   %d (%s) on %d core%s%s\n", n,
-              spawned[s->conf.spawn], cores, cores == 1 ? "" : "s",
-              n > cores ? "; more workers than cores: they will wait for each other" : "");
+    if (s->conf.spawn == PL_SPAWN_NONE) {
+        pl_append(out, IDENTITY_HEADER, "  workers   %d (programs that join)\n", n);
+        return;
+    }
+    pl_append(out, IDENTITY_HEADER, "  workers   %d (%s) on %d core%s%s\n", n_local,
+              s->conf.spawn == PL_SPAWN_THREADS ? "threads" : "processes", cores,
+              cores == 1 ? "" : "s",
+              n_local > cores ? "; more workers than cores: they will wait for each other" : "");
+    if (n_local < n) pl_append(out, IDENTITY_HEADER, "            %d that join\n", n - n_local);
 }
 
 static void identity_print_limits(const struct pl_limits *l, char *out) {

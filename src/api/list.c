@@ -1,7 +1,6 @@
 /* pl_list: everything that a spec can name, for `paceline list`, the manual, completion and other
  * programs. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/setup.h"

@@ -7,7 +7,6 @@
 
 #include "api/run.h"
 #include "core/filter.h"
-#include "core/policy.h"
 #include "sim/stepped.h"
 #include "sys/numerals.h"
 

@@ -112,7 +112,8 @@ static int predict_all(struct predict *p, const struct pl_saved *from, struct pl
     return rc;
 }
 
-static int predict_from(struct pl_setup *s, const struct pl_saved *from, struct predict *p) {
+static int predict_from(struct pl_setup *s, const struct pl_saved *from, void *ctx) {
+    struct predict *p = ctx;
     const char *text = pl_saved_text(from, "setup"), *schema = pl_saved_text(from, "schema");
     struct pl_data *data = NULL;
     struct pl_model *model = NULL;
@@ -144,17 +145,6 @@ static int predict_from(struct pl_setup *s, const struct pl_saved *from, struct 
 int pl_predict(pl_setup *setup, const char *path, int (*line)(void *ctx, const char *line),
                void *ctx) {
     PL_NUMERALS;
-    struct pl_setup *s = NULL; /* a copy: the options of the checkpoint are for this call only */
-    struct pl_saved *from = NULL;
-    char file[PL_TEXT_MAX + 64];
     struct predict p = {.line = line, .ctx = ctx};
-    setup->why.text[0] = '\0';
-    if (pl_setup_copy(setup, &s)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
-    int rc = pl_checkpoint_find(path, file, sizeof file, &s->why);
-    if (!rc) rc = pl_checkpoint_read(file, &from, &s->why);
-    if (!rc) rc = predict_from(s, from, &p);
-    setup->why = s->why;
-    pl_saved_free(from);
-    pl_setup_free(s);
-    return rc;
+    return pl_with_checkpoint(setup, path, predict_from, &p);
 }

@@ -108,7 +108,7 @@ int pl_report(pl_setup *setup, const char *const *path, size_t n_paths, const ch
     pl_json_close(&j, '}');
     size_t n = 0;
     char *facts = pl_setup_facts();
-    char *page = rc || j.failed || !facts ? NULL : pl_page_with(facts, j.text, j.n, &n);
+    char *page = rc || j.failed || !facts ? NULL : pl_page_new(facts, j.text, j.n, &n);
     if (!rc && !page) rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory for the report");
     if (!rc) rc = report_write(out, page, n, &setup->why);
     free(page);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/run.h"
+#include "base/grow.h"
 #include "base/isa.h"
 #include "base/json.h"
 #include "base/seconds.h"
@@ -80,15 +81,7 @@ void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct
 }
 
 void pl_run_point(struct pl_run *r, const struct pl_point *p) {
-    if (r->n_points == r->room) {
-        size_t room = r->room ? 2 * r->room : 64;
-        struct pl_point *grown = realloc(r->point, room * sizeof *grown);
-        if (grown) {
-            r->point = grown;
-            r->room = room;
-        }
-    }
-    if (r->n_points < r->room) {
+    if (PL_GROW(r->point, r->room, r->n_points + 1)) {
         r->point[r->n_points] = *p;
         r->point[r->n_points++].more = NULL;
     } else {

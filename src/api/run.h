@@ -32,8 +32,14 @@ struct pl_run {
     char replay[240]; /* how the replay compares, as a sentence */
 };
 
-/* Says what a checkpoint has that only other programs can evaluate. `updates` may be NULL. */
 struct pl_saved;
+
+/* Calls `use` with the checkpoint at `path`, a file or a folder, and a copy of the setup, because
+ * the options of the checkpoint are for this call only. */
+typedef int pl_use_checkpoint(struct pl_setup *s, const struct pl_saved *from, void *ctx);
+int pl_with_checkpoint(struct pl_setup *setup, const char *path, pl_use_checkpoint *use, void *ctx);
+
+/* Says what a checkpoint has that only other programs can evaluate. `updates` may be NULL. */
 int pl_eval_by_clients(struct pl_setup *s, const struct pl_saved *from, const char *updates);
 
 struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */

@@ -40,14 +40,14 @@
 #define SHARE(name, field, def, flags, help)                                                       \
     PL_OPT(name, REAL, struct pl_setup_conf, field, def, 0, 1, "SHARE", help, flags)
 
-#define SIMULATE PL_READ_SIMULATE
-#define TRAIN PL_READ_TRAIN
-#define RACE PL_READ_RACE
-#define PLAN PL_READ_PLAN
-#define REPLAY PL_READ_REPLAY
-#define EVAL PL_READ_EVAL
-#define PREDICT PL_READ_PREDICT
-#define WORK PL_READ_WORK
+#define SIMULATE PL_FOR_SIMULATE
+#define TRAIN PL_FOR_TRAIN
+#define RACE PL_FOR_RACE
+#define PLAN PL_FOR_PLAN
+#define REPLAY PL_FOR_REPLAY
+#define EVAL PL_FOR_EVAL
+#define PREDICT PL_FOR_PREDICT
+#define WORK PL_FOR_WORK
 #define RUNS (SIMULATE | TRAIN | RACE) /* every command that runs something new */
 #define KEPT PL_KEPT
 #define WORKLOAD PL_OF_WORKLOAD
@@ -163,6 +163,9 @@ const struct pl_opt pl_setup_opts[] = {
         "in a format of docs/workers.md"),
     SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
             "seconds to wait for the first worker of another program before giving up"),
+    INT("start", start, "0", 0, 1e6, TRAIN | ASIDE,
+        "workers that train starts itself; the other places of --workers are for those that join "
+        "through --listen (default: all)"),
     INT("min-workers", min_workers, "0", 0, 1e6, TRAIN | ASIDE,
         "begin when this many workers of other programs have joined (default: all of --workers, "
         "or those that came within 20 s)"),
@@ -349,6 +352,12 @@ void pl_setup_watch(pl_setup *s, void (*point)(void *ctx, const struct pl_point 
     s->point = point;
     s->tick = tick;
     s->watch_ctx = ctx;
+}
+
+bool pl_setup_stops(void *ctx) {
+    const struct pl_setup *s = ctx;
+    struct pl_point now = {0};
+    return s->tick && s->tick(s->watch_ctx, &now);
 }
 
 void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int level, const char *sentence), void *ctx) {

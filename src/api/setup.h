@@ -1,4 +1,6 @@
-/* Inside a pl_setup: the options as they were given, and how they become a job. */
+/* Inside a pl_setup: the options as they were given, and how they become a job. The files of this
+ * folder that implement it call each other in a circle: setup.c has the table of options and frees
+ * what others hang on a setup (identity.c), and these read the table. */
 #ifndef PL_API_SETUP_H
 #define PL_API_SETUP_H
 
@@ -25,6 +27,7 @@ struct pl_setup_conf {
     char attack[PL_TEXT_MAX];
     int64_t workers; /* 0: not set, and pl_setup_resolve has not been called */
     int64_t min_workers;
+    int64_t start;
     int64_t servers, batch, updates, eval_samples, seed, threads;
     char model[PL_TEXT_MAX], data[PL_TEXT_MAX], partition[PL_TEXT_MAX];
     int sampling;
@@ -52,16 +55,9 @@ struct pl_setup_conf {
     double smoothness, noise, convexity, start_loss, target; /* of the planner */
     char trace[PL_TEXT_MAX];                                 /* of the planner */
 };
-/* Flags of an option: the commands that read it, and what becomes of it in a recording. */
+/* Flags of an option: the commands that read it (enum pl_command; a replay is exact if only options
+ * with PL_FOR_REPLAY are given), and what becomes of it in a recording. */
 enum {
-    PL_READ_SIMULATE = PL_FOR_SIMULATE,
-    PL_READ_TRAIN = PL_FOR_TRAIN,
-    PL_READ_RACE = PL_FOR_RACE,
-    PL_READ_PLAN = PL_FOR_PLAN,
-    PL_READ_REPLAY = PL_FOR_REPLAY, /* a replay with these options alone is exact */
-    PL_READ_EVAL = PL_FOR_EVAL,
-    PL_READ_PREDICT = PL_FOR_PREDICT,
-    PL_READ_WORK = PL_FOR_WORK,
     PL_KEPT = 1 << 8,         /* recordings and checkpoints keep it */
     PL_NOT_RESTORED = 1 << 9, /* kept for the reader's information only */
     PL_OF_METHOD = 1 << 10,   /* not restored if a method is given, which has its own */
@@ -156,6 +152,9 @@ int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host);
 
 /* Releases the data, and frees it if no other setup holds it. */
 void pl_setup_let_go(struct pl_setup *s);
+
+/* Asks the watching program, without a report, whether to stop. ctx is the setup. */
+bool pl_setup_stops(void *ctx);
 
 /* Every option with PL_KEPT as a line "key=value"; the caller must free() *out. */
 int pl_setup_text(struct pl_setup *s, char **out);

@@ -170,6 +170,12 @@ pl_control_log *pl_sinks_log(const struct pl_sinks *s) {
     return s->events || s->recorder || s->logdir || s->history ? sinks_event : NULL;
 }
 
+void pl_sinks_named(struct pl_sinks *s, int worker, const char *name) {
+    if (s->dashboard) pl_dashboard_enter(s->dashboard);
+    if (s->history) pl_history_named(s->history, worker, name);
+    if (s->dashboard) pl_dashboard_leave(s->dashboard);
+}
+
 void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p) {
     s->n_points++;
     if (s->log) pl_sink_point(s->log, s->method, p);

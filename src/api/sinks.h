@@ -47,6 +47,7 @@ void pl_sinks_run(struct pl_sinks *s, const struct pl_identity *run);
 pl_control_log *pl_sinks_log(const struct pl_sinks *s);
 
 void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p);
+void pl_sinks_named(struct pl_sinks *s, int worker, const char *name);
 
 /* Writes everything so far to the files, and reports those that cannot be written. It is called
  * every PL_SINKS_EVENTS events as well. */

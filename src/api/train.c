@@ -46,6 +46,11 @@ static void train_event(void *ctx, const struct pl_control *c, const struct pl_e
     if (e->kind == PL_END) t->reported = pl_run_report(t->run, pl_control_timeline(c));
 }
 
+static void train_named(void *ctx, int worker, const char *name) {
+    struct train *t = ctx;
+    pl_sinks_named(&t->sinks, worker, name);
+}
+
 static void train_point(void *ctx, const struct pl_point *p) {
     struct train *t = ctx;
     t->scored = *p;
@@ -169,12 +174,6 @@ static void train_keep_saving(struct pl_setup *s, const char *path) {
              slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
 }
 
-static bool train_stops(void *ctx) {
-    const struct pl_setup *s = ctx;
-    struct pl_point now = {0};
-    return s->tick && s->tick(s->watch_ctx, &now);
-}
-
 /* Where a standby listens, and its workers find it when it has taken over. */
 static int train_standby_address(struct pl_setup *s, struct pl_listen *out, struct pl_why *why) {
     const char *first = s->conf.standby;
@@ -200,7 +199,7 @@ static int train_follow(struct train *t, struct pl_saved **out) {
                                                .keys = s->conf.keys[0] ? s->conf.keys : NULL,
                                                .n_clients = STANDBY_CLIENTS,
                                                .log = &s->log},
-                                   .stop = train_stops,
+                                   .stop = pl_setup_stops,
                                    .ctx = s};
     rc = pl_standby_follow(&conf, &take, &s->why);
     if (rc == PL_ECANCELLED) pl_log_note(&s->log, "the run has ended; the standby was not needed");
@@ -285,6 +284,7 @@ static int train_door_open(struct train *t, const struct pl_built *built,
     const struct pl_setup_conf *c = &s->conf;
     *out = (struct train_door){.setup = NULL};
     int rc = pl_listen_read(c->listen, &out->listens, &s->why);
+    bool local = pl_setup_spawns(s) || out->listens.path[0];
     if (!rc) rc = pl_listen_open(&out->listens, &s->why);
     if (!rc && out->listens.address[0]) rc = pl_setup_portable(s, &out->setup);
     out->gateway = (struct pl_gateway_conf){.address = out->listens.address,
@@ -294,6 +294,7 @@ static int train_door_open(struct train *t, const struct pl_built *built,
                                             .run = t->run->identity.origin,
                                             .epoch = train_epoch(t, from),
                                             .returns = c->checkpoint[0] != '\0',
+                                            .local = local,
                                             .setup = out->setup,
                                             .log = &s->log};
     return rc;
@@ -304,6 +305,12 @@ static void train_door_close(struct train_door *d) {
     pl_listen_close(&d->listens);
 }
 
+/* How many workers the server starts. */
+static int train_local(const struct pl_setup *s, const struct pl_ranks *ranks) {
+    if (ranks->mpi || !pl_setup_spawns(s)) return 0;
+    return (int)(s->conf.start > 0 ? s->conf.start : s->conf.workers);
+}
+
 static int train_run(struct train *t, const struct pl_built *built, const struct pl_ranks *ranks,
                      struct pl_saved *from, struct train_door *door) {
     struct pl_setup *s = t->setup;
@@ -312,7 +319,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
     struct pl_server_conf server = {.job = &built->job,
                                     .transport = ranks->transport,
                                     .n_servers = ranks->mpi ? (int)c->servers : 1,
-                                    .spawn = !ranks->mpi && pl_setup_spawns(s),
+                                    .n_local = train_local(s, ranks),
                                     .respawn = c->respawn,
                                     .listen = door->listens.path[0] ? door->listens.path : NULL,
                                     .where = c->listen[0] ? c->listen : NULL,
@@ -327,6 +334,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
                                     .events = train_event,
+                                    .named = train_named,
                                     .events_ctx = t,
                                     .second = train_second,
                                     .second_ctx = t,

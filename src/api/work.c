@@ -44,13 +44,12 @@ static void work_standby(const struct pl_setup *s, struct work *w) {
 /* Works until the server has no more orders. *left is set if this worker was told to stop. */
 static int work_once(struct pl_setup *s, struct work *w, bool *left) {
     struct pl_thread *thread;
-    struct pl_point now = {0};
     if (pl_thread_start(work_loop, w, &thread))
         return pl_fail(&s->why, PL_ENOMEM, "cannot start a thread");
     while (atomic_load(&w->done) == 0) {
         pl_futex_wait(&w->done, 0, WORK_LOOK_NS);
         work_standby(s, w);
-        if (!*left && s->tick && s->tick(s->watch_ctx, &now)) {
+        if (!*left && pl_setup_stops(s)) {
             *left = true;
             pl_http_leave(w->link);
         }
@@ -127,6 +126,7 @@ int pl_work(pl_setup *s, const char *server, const char *keys) {
                                        .past = &past,
                                        .wait_ns = WORK_WAIT_NS,
                                        .waiting = work_waiting,
+                                       .stop = pl_setup_stops,
                                        .ctx = s};
     struct pl_built built;
     int rc = work_setup(s, &conf);

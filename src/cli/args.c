@@ -92,6 +92,15 @@ int cli_fail(int status, const char *fmt, ...) {
     return status == PL_EUSAGE || status == CLI_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
+bool cli_can_erase(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+void cli_progress_erase(void) {
+    if (cli_can_erase()) fputs(CLI_ERASE, stderr);
+}
+
 void cli_say(void *ctx, int level, const char *sentence) {
     const char *entrant = ctx; /* of a race; or NULL */
     cli_progress_erase();
@@ -189,7 +198,7 @@ static void args_print_option(void *ctx, const struct pl_item *item) {
 static void args_help(struct cli_args *a) {
     struct args_page page = {.args = a};
     printf("paceline %s: %s\n\nusage: paceline %s\n\n", a->command, a->brief, a->usage);
-    for (const struct cli_flag *f = a->flag; f->name; f++)
+    for (const struct cli_flag *f = a->flag; f && f->name; f++)
         args_row(f->name, f->value ? f->value : "", f->help);
     pl_list("option", args_print_option, &page);
     printf("\n%s", a->notes);
@@ -258,7 +267,7 @@ static int args_unknown(const struct cli_args *a, const struct args_search *s) {
 
 /* Returns the command's own flag of that name, or NULL. */
 static const struct cli_flag *args_own(const struct cli_args *a, const char *name, size_t n) {
-    for (const struct cli_flag *f = a->flag; f->name; f++)
+    for (const struct cli_flag *f = a->flag; f && f->name; f++)
         if (strlen(f->name) == n && strncmp(f->name, name, n) == 0) return f;
     return NULL;
 }
@@ -323,7 +332,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
             *own->on = true;
             continue;
         }
-        for (const struct cli_flag *f = a->flag; f->name; f++) args_consider(&s, f->name);
+        for (const struct cli_flag *f = a->flag; f && f->name; f++) args_consider(&s, f->name);
         pl_list("option", args_look, &s);
         if (!own && !s.exact) return args_unknown(a, &s);
         /* an option that takes yes or no may be given without a value */
@@ -346,6 +355,23 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         if (!s.own) a->changes = true;
     }
     return CLI_OK;
+}
+
+int cli_with_setup(struct cli_args *a, int argc, char **argv, cli_run *run, void *ctx) {
+    pl_setup *setup;
+    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
+    for (const char *const *p = a->preset; p && *p; p += 2) pl_setup_set(setup, p[0], p[1]);
+    a->takes_words = a->takes_words || a->one_word;
+    int status = cli_parse(a, argc, argv, setup);
+    if (status == CLI_OK && !a->helped)
+        status = a->one_word && a->n_words != 1 ? cli_fail(CLI_USAGE, "%s", a->one_word)
+                                                : run(a, setup, ctx);
+    pl_setup_free(setup);
+    return status;
+}
+
+int cli_failed(int rc, const pl_setup *setup) {
+    return rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : CLI_OK;
 }
 
 double cli_number(pl_setup *setup, const char *key) {

@@ -24,17 +24,16 @@ int cli_keys(int argc, char **argv);
 int cli_report_page(int argc, char **argv);
 int cli_reproduce(int argc, char **argv);
 
-/* The commands, in the order of the help; ends with a NULL name. */
+/* The commands are a table in main.c, in the order of the help; it ends with a NULL name. */
 struct cli_command {
     const char *name, *brief;
     int (*run)(int argc, char **argv);
 };
-extern const struct cli_command cli_commands[];
 
-void cli_man(FILE *out); /* the manual, as roff */
+void cli_man(FILE *out, const struct cli_command *commands); /* the manual, as roff */
 
 /* Prints the completion script of a shell, "bash" or "zsh"; an exit status. */
-int cli_completion(int argc, char **argv);
+int cli_completion(int argc, char **argv, const struct cli_command *commands);
 
 /* Prints a message from the library; the callback for pl_setup_log. `ctx` is the name of the run,
  * to print first, or NULL. */
@@ -70,11 +69,12 @@ struct cli_args {
     const char *command, *brief, *usage;
     unsigned options;            /* it accepts the library options of these commands, */
     unsigned own;                /* and this is its own bit, if it has one (enum pl_command) */
-    const struct cli_flag *flag; /* ends with a NULL name */
+    const struct cli_flag *flag; /* ends with a NULL name; NULL: none */
     const char *notes;           /* printed at the end of --help: examples */
     const char *const *preset;   /* pairs of options and values that are set unless given; NULL */
     int n_words;
     char **word;              /* positional arguments, if the command takes them */
+    const char *one_word;     /* it takes one word; if there are more or less, this is printed */
     bool takes_words, helped; /* helped: --help was given and printed */
     bool restores;            /* options are those of a saved run unless given */
     bool changes;             /* an option other than the command's own was given */
@@ -83,6 +83,14 @@ struct cli_args {
 /* Parses argv and sets the library's options in `setup`. Returns CLI_OK, or CLI_USAGE after
  * printing an error. */
 int cli_parse(struct cli_args *args, int argc, char **argv, pl_setup *setup);
+
+/* All that commands have in common: makes a setup, parses, calls `run` unless help was wanted, and
+ * frees the setup. Returns the exit status. */
+typedef int cli_run(const struct cli_args *args, pl_setup *setup, void *ctx);
+int cli_with_setup(struct cli_args *args, int argc, char **argv, cli_run *run, void *ctx);
+
+/* Prints what went wrong with the setup, if `rc` is not PL_OK. Returns the exit status. */
+int cli_failed(int rc, const pl_setup *setup);
 
 /* Shows `each` the arguments that a command takes, without running it. */
 void cli_describe(const struct cli_command *command,
@@ -150,7 +158,12 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
 /* The limits of the run as it begins: those of `json`, which describes it (docs/runs.md). A run
  * that was resumed, or taken over, has those of its checkpoint. */
 void cli_progress_limits(struct cli_progress *p, const char *json);
+bool cli_can_erase(void);      /* standard error is a terminal that can erase what it shows */
 void cli_progress_erase(void); /* makes room for a message */
+/* Erases the line below the cursor and everything after it. The cursor is always left at the
+ * beginning of the line: if the window becomes narrower, a terminal that breaks the line into two
+ * keeps the cursor at its first character, and both are erased. */
+#define CLI_ERASE "\r\033[J"
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);

@@ -46,7 +46,7 @@ static void completion_value(void *ctx, const struct pl_item *item) {
 /* The values of the flags that are a command's own. */
 static void completion_flag_values(void *ctx, const struct cli_args *a) {
     (void)ctx;
-    for (const struct cli_flag *f = a->flag; f->name; f++)
+    for (const struct cli_flag *f = a->flag; f && f->name; f++)
         if (f->value && strcmp(f->name, "out") != 0) { /* a folder or a file, by command */
             printf("    --%s) ", f->name);
             completion_type(f->value);
@@ -62,7 +62,7 @@ static void completion_command(void *ctx, const struct cli_args *a) {
     struct cli_args copy = *a;
     (void)ctx;
     printf("      %s) want='--help", a->command);
-    for (const struct cli_flag *f = a->flag; f->name; f++) printf(" --%s", f->name);
+    for (const struct cli_flag *f = a->flag; f && f->name; f++) printf(" --%s", f->name);
     pl_list("option", completion_option, &copy);
     fputs("' ;;\n", stdout);
 }
@@ -82,24 +82,24 @@ static void completion_claims(void) {
     cli_claims_free(&claims);
 }
 
-static void completion_commands(void) {
-    for (const struct cli_command *c = cli_commands; c->name; c++) printf(" %s", c->name);
+static void completion_commands(const struct cli_command *commands) {
+    for (const struct cli_command *c = commands; c->name; c++) printf(" %s", c->name);
 }
 
 /* The word under the cursor is a command, the value of an option, a plain word, or an option. */
-static void completion_cases(void) {
+static void completion_cases(const struct cli_command *commands) {
     const char *family = NULL;
     fputs("  if [[ -z $command ]]; then want='help", stdout);
-    completion_commands();
+    completion_commands(commands);
     fputs(" --help --version'; else\n    case $prev in\n", stdout);
     fputs("    -o | --out | --data: | --delay:) files=f ;;\n    *:) ;;\n", stdout);
     pl_list("option", completion_value, NULL);
-    for (const struct cli_command *c = cli_commands; c->name; c++)
+    for (const struct cli_command *c = commands; c->name; c++)
         cli_describe(c, completion_flag_values, NULL);
     fputs("    *)\n      case $command in\n      help) want='", stdout);
-    completion_commands();
+    completion_commands(commands);
     fputs("' ;;\n", stdout);
-    for (const struct cli_command *c = cli_commands; c->name; c++)
+    for (const struct cli_command *c = commands; c->name; c++)
         cli_describe(c, completion_command, NULL);
     fputs("      esac\n      case $cur$command in\n      -*) ;;\n      *list) want='", stdout);
     pl_list(NULL, completion_name, &family);
@@ -157,11 +157,11 @@ static const struct {
      "_paceline \"$@\"\n"},
 };
 
-int cli_completion(int argc, char **argv) {
+int cli_completion(int argc, char **argv, const struct cli_command *commands) {
     for (size_t i = 0; argc == 2 && i < sizeof completion_shells / sizeof *completion_shells; i++) {
         if (strcmp(argv[1], completion_shells[i].shell) != 0) continue;
         fputs(completion_shells[i].before, stdout);
-        completion_cases();
+        completion_cases(commands);
         fputs(completion_shells[i].after, stdout);
         return CLI_OK;
     }

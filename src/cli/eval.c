@@ -31,6 +31,15 @@ static int eval_print(const pl_run *run, bool json) {
                                 : CLI_OK;
 }
 
+static int eval_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const bool *json = ctx;
+    pl_run *run = NULL;
+    int rc = pl_eval(setup, args->word[0], &run);
+    int status = rc ? cli_failed(rc, setup) : eval_print(run, *json);
+    pl_run_free(run);
+    return status;
+}
+
 int cli_eval(int argc, char **argv) {
     bool json = false;
     const struct cli_flag flags[] = {
@@ -43,27 +52,12 @@ int cli_eval(int argc, char **argv) {
         .options = PL_FOR_EVAL,
         .own = PL_FOR_EVAL,
         .flag = flags,
-        .takes_words = true,
+        .one_word = "eval takes one checkpoint: paceline eval CHECKPOINT",
         .restores = true,
         .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
                  "file is\n"
                  "used). Model and data are those of the training run unless given. Examples:\n\n"
                  "  paceline train --data digits --updates 200 --checkpoint saved\n"
                  "  paceline eval saved\n"};
-    pl_setup *setup;
-    pl_run *run = NULL;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = cli_parse(&args, argc, argv, setup);
-    if (status == CLI_OK && !args.helped) {
-        int rc = args.n_words == 1 ? pl_eval(setup, args.word[0], &run) : PL_EUSAGE;
-        if (args.n_words != 1)
-            status = cli_fail(CLI_USAGE, "eval takes one checkpoint: paceline eval CHECKPOINT");
-        else if (rc)
-            status = cli_fail(rc, "%s", pl_setup_why(setup));
-        else
-            status = eval_print(run, json);
-    }
-    pl_run_free(run);
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(&args, argc, argv, eval_run, &json);
 }

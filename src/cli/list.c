@@ -1,5 +1,4 @@
 /* paceline list: everything that a spec can name, as lists, or one member explained. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -201,12 +200,10 @@ static int list_one(const char *word) {
 }
 
 int cli_list(int argc, char **argv) {
-    const struct cli_flag flags[] = {{NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "list",
         .brief = "explain a method or part, or list them all",
         .usage = "list [FAMILY | NAME ...]",
-        .flag = flags,
         .takes_words = true,
         .notes = "Without arguments, list shows everything by family: " LIST_FAMILIES ".\n"
                  "With a family, it adds the options and citations of the members. With the name\n"

@@ -9,7 +9,7 @@
 
 #define MAIN_BLAS_BUFFER ((size_t)128 << 20) /* that OpenBLAS maps per thread */
 
-const struct cli_command cli_commands[] = {
+static const struct cli_command main_commands[] = {
     {"train", "train with real workers on this machine", cli_train},
     {"simulate", "train on a virtual clock, with any number of workers", cli_simulate},
     {"serve", "serve a run whose workers join from other machines", cli_serve},
@@ -32,7 +32,7 @@ static void main_help(FILE *out) {
             "Paceline %s: distributed SGD that keeps its pace when workers straggle, stall, "
             "leave or lie.\n\nusage: paceline COMMAND [--NAME VALUE ...]\n\n",
             pl_version());
-    for (const struct cli_command *c = cli_commands; c->name; c++)
+    for (const struct cli_command *c = main_commands; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->brief);
     fprintf(out, "\nRun 'paceline help COMMAND' for details. Try:\n\n"
                  "  paceline race --demo\n"
@@ -41,7 +41,7 @@ static void main_help(FILE *out) {
 }
 
 static const struct cli_command *main_find(const char *name) {
-    for (const struct cli_command *c = cli_commands; c->name; c++)
+    for (const struct cli_command *c = main_commands; c->name; c++)
         if (strcmp(name, c->name) == 0) return c;
     return NULL;
 }
@@ -50,11 +50,11 @@ static int main_unknown(const char *name) {
     int best = 0;
     const char *near = NULL;
     char names[200] = "";
-    for (const struct cli_command *c = cli_commands; c->name; c++) {
+    for (const struct cli_command *c = main_commands; c->name; c++) {
         int like = cli_likeness(name, strlen(name), c->name);
         if (like > best) near = c->name;
         if (like > best) best = like;
-        cli_append(names, sizeof names, "%s%s", c > cli_commands ? ", " : "", c->name);
+        cli_append(names, sizeof names, "%s%s", c > main_commands ? ", " : "", c->name);
     }
     if (best > 3)
         return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", name, near);
@@ -121,10 +121,11 @@ int main(int argc, char **argv) {
         return cli_finish(CLI_OK);
     }
     if (strcmp(argv[1], "--man") == 0) {
-        cli_man(stdout);
+        cli_man(stdout, main_commands);
         return cli_finish(CLI_OK);
     }
-    if (strcmp(argv[1], "completion") == 0) return cli_finish(cli_completion(argc - 1, argv + 1));
+    if (strcmp(argv[1], "completion") == 0)
+        return cli_finish(cli_completion(argc - 1, argv + 1, main_commands));
     const struct cli_command *command = main_find(argv[1]);
     if (command && pl_rank() == 0 && main_uses_one_process(command))
         cli_say(NULL, PL_WARNING,

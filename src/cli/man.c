@@ -1,5 +1,6 @@
 /* paceline --man: the manual page, generated from the tables of commands, options and parts. */
 #include <ctype.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "cli.h"
@@ -34,10 +35,16 @@ static void man_text(FILE *out, const char *s) {
     }
 }
 
-static void man_type(FILE *out, const char *type) {
-    fputs(" \\fI", out);
-    man_text(out, type);
-    fputs("\\fR", out);
+/* Writes roff, in which every '%' stands for the next text. */
+static void man_put(FILE *out, const char *roff, ...) {
+    va_list ap;
+    va_start(ap, roff);
+    for (; *roff; roff++)
+        if (*roff == '%')
+            man_text(out, va_arg(ap, const char *));
+        else
+            fputc(*roff, out);
+    va_end(ap);
 }
 
 static void man_heading(FILE *out, const char *name) {
@@ -46,24 +53,11 @@ static void man_heading(FILE *out, const char *name) {
     fputc('\n', out);
 }
 
-static void man_option(const struct man_view *v, const struct pl_item_option *o, bool of_run) {
+static void man_option(FILE *out, const struct pl_item_option *o, bool of_run) {
     if (of_run && cli_says_nothing(o)) return;
-    fputs(".br\n", v->out);
-    if (!of_run) {
-        fputs("\\fB", v->out);
-        man_text(v->out, o->name);
-        fputs("\\fR=\\fI", v->out);
-        man_text(v->out, o->type);
-        fputs("\\fR: ", v->out);
-        man_text(v->out, o->help);
-        fputs("; ", v->out);
-    }
-    man_text(v->out, o->accepts);
-    if (cli_shows_default(o)) {
-        fputs("; default ", v->out);
-        man_text(v->out, o->def);
-    }
-    fputs(".\n", v->out);
+    fputs(".br\n", out);
+    if (!of_run) man_put(out, "\\fB%\\fR=\\fI%\\fR: %; ", o->name, o->type, o->help);
+    man_put(out, cli_shows_default(o) ? "%; default %.\n" : "%.\n", o->accepts, o->def);
 }
 
 static void man_item(void *ctx, const struct pl_item *item) {
@@ -72,74 +66,40 @@ static void man_item(void *ctx, const struct pl_item *item) {
     if (v->skip && strcmp(v->skip, item->family) == 0) return;
     if (!v->family || strcmp(v->family, item->family) != 0) {
         man_heading(v->out, option ? "options" : item->family);
-        man_text(v->out, item->family_brief);
-        fputs(".\n", v->out);
+        man_put(v->out, "%.\n", item->family_brief);
         v->family = item->family;
     }
-    fputs(".TP\n\\fB", v->out);
-    if (option) fputs("\\-\\-", v->out);
-    man_text(v->out, item->name);
-    fputs("\\fR", v->out);
-    if (option) man_type(v->out, item->option[0].type);
-    fputc('\n', v->out);
-    man_text(v->out, item->brief);
-    if (item->paper[0]) {
-        fputs(" [", v->out);
-        man_text(v->out, item->paper);
-        fputc(']', v->out);
-    }
-    fputs(".\n", v->out);
-    if (item->when[0]) {
-        man_text(v->out, item->when);
-        fputc('\n', v->out);
-    }
-    if (option) {
-        fputs("Commands: ", v->out);
-        man_text(v->out, item->detail);
-        fputs(".\n", v->out);
-    } else if (item->detail[0]) {
-        fputs(".br\n= ", v->out);
-        man_text(v->out, item->detail);
-        fputc('\n', v->out);
-    }
-    for (size_t i = 0; i < item->n_options; i++) man_option(v, &item->option[i], option);
+    if (option)
+        man_put(v->out, ".TP\n\\fB\\-\\-%\\fR \\fI%\\fR\n", item->name, item->option[0].type);
+    else
+        man_put(v->out, ".TP\n\\fB%\\fR\n", item->name);
+    man_put(v->out, item->paper[0] ? "% [%].\n" : "%.\n", item->brief, item->paper);
+    if (item->when[0]) man_put(v->out, "%\n", item->when);
+    if (option)
+        man_put(v->out, "Commands: %.\n", item->detail);
+    else if (item->detail[0])
+        man_put(v->out, ".br\n= %\n", item->detail);
+    for (size_t i = 0; i < item->n_options; i++) man_option(v->out, &item->option[i], option);
 }
 
 /* A command: what it does, how it is written, and the flags that are its own. */
 static void man_command(void *ctx, const struct cli_args *a) {
-    FILE *out = ctx;
-    fputs(".TP\n.B ", out);
-    man_text(out, a->command);
-    fputc('\n', out);
-    man_text(out, a->brief);
-    fputs(".\n.br\npaceline ", out);
-    man_text(out, a->usage);
-    fputc('\n', out);
-    for (const struct cli_flag *f = a->flag; f->name; f++) {
-        fputs(".br\n\\fB\\-\\-", out);
-        man_text(out, f->name);
-        fputs("\\fR", out);
-        if (f->value) man_type(out, f->value);
-        fputs(": ", out);
-        man_text(out, f->help);
-        fputs(".\n", out);
-    }
+    man_put(ctx, ".TP\n.B %\n%.\n.br\npaceline %\n", a->command, a->brief, a->usage);
+    for (const struct cli_flag *f = a->flag; f && f->name; f++)
+        if (f->value)
+            man_put(ctx, ".br\n\\fB\\-\\-%\\fR \\fI%\\fR: %.\n", f->name, f->value, f->help);
+        else
+            man_put(ctx, ".br\n\\fB\\-\\-%\\fR: %.\n", f->name, f->help);
 }
 
 static void man_lines(FILE *out, const char *const *line) {
     for (; *line; line++) {
-        if (strcmp(*line, "example") == 0) {
-            fputs(".PP\n.nf\n.RS\n", out);
-            man_text(out, *++line);
-            fputs("\n.RE\n.fi\n", out);
-        } else {
-            if (strcmp(*line, "item") == 0) {
-                fputs(".TP\n.B ", out);
-                line++;
-            }
-            man_text(out, *line);
-            fputc('\n', out);
-        }
+        if (strcmp(*line, "example") == 0)
+            man_put(out, ".PP\n.nf\n.RS\n%\n.RE\n.fi\n", *++line);
+        else if (strcmp(*line, "item") == 0)
+            man_put(out, ".TP\n.B %\n", *++line);
+        else
+            man_put(out, "%\n", *line);
     }
 }
 
@@ -210,7 +170,7 @@ static const char *const man_status[] = {
     "A second signal ended the program at once.",
     NULL};
 
-void cli_man(FILE *out) {
+void cli_man(FILE *out, const struct cli_command *commands) {
     fprintf(out, ".TH PACELINE 1 \"\" \"Paceline %s\" \"User Commands\"\n", pl_version());
     fputs(".SH NAME\npaceline \\- distributed SGD that keeps its pace when workers straggle\n"
           ".SH SYNOPSIS\n.B paceline\n.I command\n[\\fB\\-\\-\\fIname value\\fR ...]\n.br\n"
@@ -219,8 +179,7 @@ void cli_man(FILE *out) {
           out);
     man_lines(out, man_description);
     fputs(".SH COMMANDS\n", out);
-    for (const struct cli_command *c = cli_commands; c->name; c++)
-        cli_describe(c, man_command, out);
+    for (const struct cli_command *c = commands; c->name; c++) cli_describe(c, man_command, out);
     struct man_view view = {.out = out};
     pl_list("option", man_item, &view);
     fputs(".SH EXAMPLES\n", out);

@@ -167,13 +167,39 @@ static void plan_advice(const struct plan_view *v, pl_setup *setup) {
     printf(" --data ... --target-accuracy ... --time ...\n");
 }
 
+struct plan_how {
+    bool json, all;
+    const char *policy;
+};
+
+static int plan_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const struct plan_how *how = ctx;
+    struct plan_view view = {.json = how->json, .policy = how->policy};
+    (void)args;
+    int status = cli_failed(pl_plan(setup, plan_row, &view), setup);
+    if (status == CLI_OK && view.lost) status = cli_fail(CLI_FAILED, "out of memory");
+    if (status == CLI_OK && view.n_rows == 0)
+        status = cli_fail(CLI_USAGE,
+                          "--policy %.40s is not one of ksync, kbatchsync, kasync, kbatchasync",
+                          how->policy);
+    for (int i = 0; status == CLI_OK && how->json && i < view.n_rows; i++) plan_json(&view.row[i]);
+    if (status == CLI_OK && !how->json) {
+        bool every = how->all || how->policy;
+        if (!every) qsort(view.row, (size_t)view.n_rows, sizeof *view.row, plan_less);
+        plan_table(&view, every);
+        plan_assumptions(setup);
+        plan_advice(&view, setup);
+    }
+    free(view.row);
+    return status;
+}
+
 int cli_plan(int argc, char **argv) {
-    bool json = false, all = false;
-    const char *policy = NULL;
+    struct plan_how how = {.json = false};
     const struct cli_flag flags[] = {
-        {"policy", "NAME", "show only ksync, kbatchsync, kasync or kbatchasync", NULL, &policy},
-        {"all", NULL, "show every K of every policy, not only the best few", &all, NULL},
-        {"json", NULL, "print every row as one JSON object per line", &json, NULL},
+        {"policy", "NAME", "show only ksync, kbatchsync, kasync or kbatchasync", NULL, &how.policy},
+        {"all", NULL, "show every K of every policy, not only the best few", &how.all, NULL},
+        {"json", NULL, "print every row as one JSON object per line", &how.json, NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "plan",
@@ -191,30 +217,5 @@ int cli_plan(int argc, char **argv) {
             "Times and staleness are exact, or sampled where marked ~. The error floor and the\n"
             "time to target are bounds (docs/theory.md): compare K by them, not run times. Where\n"
             "the best K depends on how tight the bound is, plan says that it cannot know.\n"};
-    pl_setup *setup;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = cli_parse(&args, argc, argv, setup);
-    struct plan_view view = {.json = json, .policy = policy};
-    if (status == CLI_OK && !args.helped) {
-        int rc = pl_plan(setup, plan_row, &view);
-        if (rc) {
-            status = cli_fail(rc, "%s", pl_setup_why(setup));
-        } else if (view.lost) {
-            status = cli_fail(CLI_FAILED, "out of memory");
-        } else if (view.n_rows == 0) {
-            status = cli_fail(CLI_USAGE,
-                              "--policy %.40s is not one of ksync, kbatchsync, kasync, kbatchasync",
-                              policy);
-        } else if (json) {
-            for (int i = 0; i < view.n_rows; i++) plan_json(&view.row[i]);
-        } else {
-            if (!all && !policy) qsort(view.row, (size_t)view.n_rows, sizeof *view.row, plan_less);
-            plan_table(&view, all || policy);
-            plan_assumptions(setup);
-            plan_advice(&view, setup);
-        }
-    }
-    free(view.row);
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(&args, argc, argv, plan_run, &how);
 }

@@ -21,14 +21,14 @@ static int predict_to_file(pl_setup *setup, const char *path, const char *out) {
     bool written = !ferror(to);
     written &= fclose(to) == 0;
     if (rc || !written) remove(out);
-    if (rc) return cli_fail(rc, "%s", pl_setup_why(setup));
+    if (rc) return cli_failed(rc, setup);
     return written ? CLI_OK : cli_fail(CLI_FAILED, "'%s' cannot be written", out);
 }
 
-static int predict_run(pl_setup *setup, const char *path, const char *out) {
-    if (out) return predict_to_file(setup, path, out);
-    int rc = pl_predict(setup, path, predict_print, stdout);
-    return rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : CLI_OK;
+static int predict_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const char *const *out = ctx;
+    if (*out) return predict_to_file(setup, args->word[0], *out);
+    return cli_failed(pl_predict(setup, args->word[0], predict_print, stdout), setup);
 }
 
 int cli_predict(int argc, char **argv) {
@@ -43,7 +43,7 @@ int cli_predict(int argc, char **argv) {
         .options = PL_FOR_PREDICT,
         .own = PL_FOR_PREDICT,
         .flag = flags,
-        .takes_words = true,
+        .one_word = "predict takes one checkpoint: paceline predict CHECKPOINT --data DATA",
         .restores = true,
         .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
                  "file is\n"
@@ -53,13 +53,5 @@ int cli_predict(int argc, char **argv) {
                  "  paceline train --data csv:flats.csv,target=price,task=regress --checkpoint "
                  "saved\n"
                  "  paceline predict saved --data csv:new.csv --out prices.csv\n"};
-    pl_setup *setup;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = cli_parse(&args, argc, argv, setup);
-    if (status == CLI_OK && !args.helped)
-        status = args.n_words == 1 ? predict_run(setup, args.word[0], out)
-                                   : cli_fail(CLI_USAGE, "predict takes one checkpoint: paceline "
-                                                         "predict CHECKPOINT --data DATA");
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(&args, argc, argv, predict_run, &out);
 }

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -61,21 +60,6 @@ void cli_progress_into(int fd) {
     progress_into = fd;
 }
 
-/* A terminal that can erase what it shows. */
-static bool progress_can_erase(void) {
-    const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
-}
-
-/* Erases the line below the cursor and everything after it. The cursor is always left at the
- * beginning of the line: if the window becomes narrower, a terminal that breaks the line into two
- * keeps the cursor at its first character, and both are erased. */
-#define PROGRESS_ERASE "\r\033[J"
-
-void cli_progress_erase(void) {
-    if (progress_can_erase()) fputs(PROGRESS_ERASE, stderr);
-}
-
 void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
                         pl_setup *setup) {
     *p = (struct cli_progress){.how = how,
@@ -87,7 +71,7 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
                                .next = cli_now() + PROGRESS_FIRST};
     if (!(p->time > 0) && !(p->updates > 0) && !(p->epochs > 0) && !cli_has_target(setup))
         p->updates = PROGRESS_UPDATES;
-    p->refreshes = how != CLI_PROGRESS_QUIET && progress_can_erase() && progress_into < 0;
+    p->refreshes = how != CLI_PROGRESS_QUIET && cli_can_erase() && progress_into < 0;
     snprintf(p->name, sizeof p->name, "%s", name);
 }
 
@@ -201,7 +185,7 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
 static void progress_put(const struct cli_progress *c, struct progress_line *line, size_t width) {
     char text[PROGRESS_FIELDS * 82 + 16] = "";
     progress_fit(line, width);
-    if (c->refreshes) cli_append(text, sizeof text, PROGRESS_ERASE);
+    if (c->refreshes) cli_append(text, sizeof text, CLI_ERASE);
     for (int i = 0; i < line->n; i++)
         cli_append(text, sizeof text, "%s%.*s", i ? "  " : "", (int)width, line->field[i].text);
     cli_append(text, sizeof text, c->refreshes ? "\r" : "\n");
@@ -266,6 +250,6 @@ void cli_progress_many(struct cli_progress *c, double share, const char *under_w
 void cli_progress_end(struct cli_progress *p) {
     p->ended = true; /* by whatever limit: what share of another one it took is of no interest */
     if (p->refreshes) cli_progress_erase();
-    if (!progress_can_erase() && p->how == CLI_PROGRESS_PER_RUN && p->scored)
+    if (!cli_can_erase() && p->how == CLI_PROGRESS_PER_RUN && p->scored)
         progress_print(p, &p->last, 1000);
 }

@@ -272,7 +272,8 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     int status = race_check(r), failed = CLI_OK;
     if (status == CLI_OK && !resumed) status = cli_race_create(r, out);
     if (status == CLI_OK) status = cli_race_open(r);
-    if (status == CLI_OK) status = cli_race_save(r);
+    bool others = r->shares > 1 && !resumed && cli_race_is_in(r->out); /* have said what it is */
+    if (status == CLI_OK && !others) status = cli_race_save(r);
     if (status == CLI_OK) status = race_begin(r);
     r->closes = cli_race_missing(r) == 0 && r->share == 0;
     pl_setup_log(r->setup, cli_say, NULL);

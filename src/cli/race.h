@@ -1,6 +1,8 @@
 /* A race: its entrants and their results, which race.c (running), race_jobs.c (side by side),
  * race_share.c (several processes), race_tune.c (learning rates), race_file.c (its folder),
- * race_verdict.c (statistics), race_table.c (printing) and race_plot.c (drawing) share. */
+ * race_verdict.c (statistics), race_table.c (printing) and race_plot.c (drawing) share. They call
+ * each other in a circle: a race runs its jobs and prints, and jobs, tuning and the folder set up
+ * and enter entrants of the race (race.c). */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 

@@ -225,8 +225,12 @@ static void file_load_rates(struct race *r) {
     json_decref(all);
 }
 
+/* Other processes may write it too: what they found is read, and nobody writes meanwhile. */
 int cli_race_save(struct race *r) {
     char path[RACE_PATH + 32], why[600] = "out of memory for race.json";
+    file_path(r, "results.jsonl", path, sizeof path);
+    FILE *results = r->shares > 1 ? fopen(path, "a") : NULL;
+    if (results) cli_race_lock(r, results);
     if (r->shares > 1) file_load_rates(r);
     json_t *all = file_describe(r);
     char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
@@ -234,6 +238,7 @@ int cli_race_save(struct race *r) {
     bool bad = !text || pl_write_file(path, text, why, sizeof why);
     json_decref(all);
     free(text);
+    if (results) fclose(results); /* which unlocks it */
     return bad ? cli_fail(CLI_FAILED, "%s", why) : CLI_OK;
 }
 
@@ -447,14 +452,6 @@ static int file_append(struct race *r, const char *line) {
     return status;
 }
 
-/* Writes a rate that was found. */
-static int file_save_rate(struct race *r) {
-    cli_race_lock(r, r->results);
-    int status = cli_race_save(r);
-    cli_race_unlock(r, r->results);
-    return status;
-}
-
 int cli_race_take(struct race *r, struct race_task task, const char *line) {
     struct race_entrant *e = &r->entrant[task.entrant];
     json_t *all = json_loads(line, 0, NULL);
@@ -464,7 +461,7 @@ int cli_race_take(struct race *r, struct race_task task, const char *line) {
     else
         file_take(r, e, task.seed, all);
     json_decref(all);
-    return task.seed == RACE_TUNING ? file_save_rate(r) : file_append(r, line);
+    return task.seed == RACE_TUNING ? cli_race_save(r) : file_append(r, line);
 }
 
 /* --- the JSON object --------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* What a race is, in its folder: run.json for the race, and one file for each of its runs. */
+#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "race.h"
@@ -30,47 +30,21 @@ void cli_race_run_ended(const struct race *r, const pl_run *run) {
     race_write(path, pl_run_text(run, "run"));
 }
 
-static void race_quote(FILE *f, const char *s) {
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\') fputc('\\', f);
-        if ((unsigned char)*s >= 0x20) fputc(*s, f);
-    }
-    fputc('"', f);
-}
-
-/* The members that a race adds to the description, and its end. */
-static void race_members(FILE *f, const struct race *r, const char *why) {
-    char ended[32] = "";
+/* The description of the setup, with what the race is and how it ended. */
+void cli_race_describe(const struct race *r, const char *why) {
+    char path[RACE_PATH + 32], ended[32] = "";
     time_t now = time(NULL);
     struct tm utc;
+    json_t *all = json_loads(r->described, 0, NULL), *entrants = json_array();
     if (gmtime_r(&now, &utc)) strftime(ended, sizeof ended, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fputs(",\"race\":{\"entrants\":[", f);
-    for (int i = 0; i < r->n; i++) {
-        if (i) fputc(',', f);
-        race_quote(f, r->entrant[i].name);
-    }
-    fprintf(f, "],\"seeds\":%d,\"first_seed\":%.0f,\"real\":%s}", r->n_seeds, r->first_seed,
-            r->real ? "true" : "false");
-    if (why)
-        fprintf(f, ",\"ended\":\"%s\",\"why\":\"%s\",\"trouble\":null}", ended, why);
-    else
-        fputs(",\"ended\":null,\"why\":null,\"trouble\":null}", f);
-}
-
-/* The description of the setup ends with "ended", "why" and "trouble", which the race replaces. */
-void cli_race_describe(const struct race *r, const char *why) {
-    static const char end[] = ",\"ended\":null";
-    char path[RACE_PATH + 32], *text = NULL;
-    size_t n = 0, body = strlen(r->described);
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return;
-    const char *tail = r->described;
-    for (const char *at = tail; (at = strstr(at, end)); at++) tail = at;
-    if (tail > r->described) body = (size_t)(tail - r->described);
-    fwrite(r->described, 1, body, f);
-    race_members(f, r, why);
+    for (int i = 0; i < r->n; i++) json_array_append_new(entrants, json_string(r->entrant[i].name));
+    json_t *race = json_pack("{s:{s:o, s:i, s:I, s:b}, s:s?, s:s?}", "race", "entrants", entrants,
+                             "seeds", r->n_seeds, "first_seed", (json_int_t)r->first_seed, "real",
+                             r->real, "ended", why ? ended : NULL, "why", why);
+    char *text = json_object_update(all, race) ? NULL : json_dumps(all, JSON_COMPACT);
     snprintf(path, sizeof path, "%.480s/run.json", r->out);
-    if (fclose(f) == 0) race_write(path, text);
+    race_write(path, text);
+    json_decref(race);
+    json_decref(all);
     free(text);
 }

@@ -7,7 +7,6 @@
  * time it had, and counts with that; a mean or a factor of such runs is a bound, and is shown as
  * one. A run that diverged would never have arrived: its entrant has no time and no factor. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "race.h"

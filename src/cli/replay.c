@@ -1,7 +1,13 @@
 /* paceline replay: repeats a recorded run, exactly or with other options. */
 #include "cli.h"
 
-static int replay_run(const struct cli_args *args, bool json, bool quiet, pl_setup *setup) {
+struct replay {
+    bool json, quiet;
+};
+
+static int replay_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const struct replay *how = ctx;
+    bool silent = how->json || how->quiet;
     const char *path = args->word[0];
     struct cli_progress progress = {0};
     pl_run *run = NULL;
@@ -9,22 +15,23 @@ static int replay_run(const struct cli_args *args, bool json, bool quiet, pl_set
     pl_setup_log(setup, cli_say, NULL);
     pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
     int rc = args->changes ? pl_setup_recorded(setup, path) : PL_OK;
-    if (rc) return cli_fail(rc, "%s", pl_setup_why(setup));
-    cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
+    if (rc) return cli_failed(rc, setup);
+    cli_progress_begin(&progress, "", silent ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
     if (!args->changes) progress.updates = 0; /* the recording has the limits, and is read later */
-    if (!json && !quiet) pl_setup_start(setup, cli_start, NULL);
+    if (!silent) pl_setup_start(setup, cli_start, NULL);
     rc = args->changes ? pl_simulate(setup, &run) : pl_replay(setup, path, &run);
     cli_progress_end(&progress);
-    int status = rc ? cli_fail(rc, "%s", pl_setup_why(setup)) : cli_report(run, json, setup);
+    int status = rc ? cli_failed(rc, setup) : cli_report(run, how->json, setup);
     pl_run_free(run);
     return status;
 }
 
 int cli_replay(int argc, char **argv) {
-    bool json = false, quiet = false;
+    struct replay how = {.json = false};
     const struct cli_flag flags[] = {
-        {"json", NULL, "print one JSON object and nothing else", &json, NULL},
-        {"quiet", NULL, "print no header and no progress, only results and warnings", &quiet, NULL},
+        {"json", NULL, "print one JSON object and nothing else", &how.json, NULL},
+        {"quiet", NULL, "print no header and no progress, only results and warnings", &how.quiet,
+         NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "replay",
@@ -33,7 +40,7 @@ int cli_replay(int argc, char **argv) {
         .options = PL_FOR_SIMULATE,
         .own = PL_FOR_REPLAY,
         .flag = flags,
-        .takes_words = true,
+        .one_word = "replay takes one recording: paceline replay FILE",
         .restores = true,
         .notes =
             "FILE is a recording written by --record. Without options that change the run, the\n"
@@ -45,13 +52,5 @@ int cli_replay(int argc, char **argv) {
             "  paceline simulate --method kasync:k=2 --data digits --updates 200 --record run.rec\n"
             "  paceline replay run.rec --events events.txt\n"
             "  paceline replay run.rec --method sync\n"};
-    pl_setup *setup;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = cli_parse(&args, argc, argv, setup);
-    if (status == CLI_OK && !args.helped)
-        status = args.n_words == 1
-                     ? replay_run(&args, json, quiet, setup)
-                     : cli_fail(CLI_USAGE, "replay takes one recording: paceline replay FILE");
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(&args, argc, argv, replay_run, &how);
 }

@@ -3,15 +3,19 @@
 
 #include "cli.h"
 
-static int report_run(const struct cli_args *args, const char *out, pl_setup *setup) {
+static int report_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const char *out = *(const char **)ctx;
     struct cli_progress progress = {0};
+    if (args->n_words == 0)
+        return cli_fail(CLI_USAGE, "report needs a folder or a recording: paceline report PATH ... "
+                                   "-o report.html");
     cli_catch_signals();
     cli_progress_begin(&progress, "replaying", CLI_PROGRESS_TERMINAL, setup);
     pl_setup_log(setup, cli_say, NULL);
     pl_setup_watch(setup, NULL, cli_progress_tick, &progress);
     int rc = pl_report(setup, (const char *const *)args->word, (size_t)args->n_words, out);
     cli_progress_end(&progress);
-    if (rc) return cli_fail(rc, "%s", pl_setup_why(setup));
+    if (rc) return cli_failed(rc, setup);
     if (strcmp(out, "-") != 0) printf("report: %s\n", out);
     return cli_interrupted() ? cli_fail(CLI_FAILED, "interrupted; the report has what was replayed")
                              : CLI_OK;
@@ -36,14 +40,5 @@ int cli_report_page(int argc, char **argv) {
             "  paceline simulate --method kasync:k=4 --data digits --time 50 --log-dir logs\n"
             "  paceline report logs -o report.html\n"
             "  paceline report race --out race.html\n"};
-    pl_setup *setup;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = cli_parse(&args, argc, argv, setup);
-    if (status == CLI_OK && !args.helped)
-        status = args.n_words > 0
-                     ? report_run(&args, out, setup)
-                     : cli_fail(CLI_USAGE, "report needs a folder or a recording: paceline report "
-                                           "PATH ... -o report.html");
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(&args, argc, argv, report_run, &out);
 }

@@ -232,32 +232,37 @@ static int summary_end(int rc, pl_setup *setup, pl_run *run, bool json) {
     return run ? cli_report(run, json, setup) : CLI_OK;
 }
 
+struct summary_run {
+    bool json, quiet;
+    int (*run)(pl_setup *setup, pl_run **out);
+};
+
+static int summary_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const struct summary_run *one = ctx;
+    bool silent = one->json || one->quiet;
+    struct cli_progress progress = {0};
+    pl_run *out = NULL;
+    (void)args;
+    cli_catch_signals();
+    cli_progress_begin(&progress, "", silent ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
+    pl_setup_log(setup, cli_say, NULL);
+    if (!silent) pl_setup_start(setup, cli_start, &progress);
+    pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
+    int rc = one->run(setup, &out);
+    cli_progress_end(&progress);
+    int status = summary_end(rc, setup, out, one->json);
+    pl_run_free(out);
+    return status;
+}
+
 int cli_one_run(struct cli_args *args, int argc, char **argv,
                 int (*run)(pl_setup *setup, pl_run **out)) {
-    bool json = false, quiet = false;
+    struct summary_run one = {.run = run};
     const struct cli_flag flags[] = {
-        {"json", NULL, "print one JSON object and nothing else", &json, NULL},
-        {"quiet", NULL, "print no header and no progress, only results and warnings", &quiet, NULL},
+        {"json", NULL, "print one JSON object and nothing else", &one.json, NULL},
+        {"quiet", NULL, "print no header and no progress, only results and warnings", &one.quiet,
+         NULL},
         {NULL, NULL, NULL, NULL, NULL}};
-    pl_setup *setup;
     args->flag = flags;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    for (const char *const *p = args->preset; p && *p; p += 2) pl_setup_set(setup, p[0], p[1]);
-    int status = cli_parse(args, argc, argv, setup);
-    if (status == CLI_OK && !args->helped) {
-        struct cli_progress progress = {0};
-        pl_run *out = NULL;
-        cli_catch_signals();
-        cli_progress_begin(&progress, "", json || quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
-                           setup);
-        pl_setup_log(setup, cli_say, NULL);
-        if (!quiet && !json) pl_setup_start(setup, cli_start, &progress);
-        pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);
-        int rc = run(setup, &out);
-        cli_progress_end(&progress);
-        status = summary_end(rc, setup, out, json);
-        pl_run_free(out);
-    }
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(args, argc, argv, summary_run, &one);
 }

@@ -6,6 +6,14 @@ static int work_tick(void *ctx, const struct pl_point *p) {
     return cli_interrupted();
 }
 
+static int work_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
+    const char *const *keys = ctx;
+    cli_catch_signals();
+    pl_setup_log(setup, cli_say, NULL);
+    pl_setup_watch(setup, NULL, work_tick, NULL);
+    return cli_failed(pl_work(setup, args->word[0], *keys), setup);
+}
+
 int cli_work(int argc, char **argv) {
     const char *keys = NULL;
     const struct cli_flag flags[] = {
@@ -18,7 +26,7 @@ int cli_work(int argc, char **argv) {
         .options = PL_FOR_WORK,
         .own = PL_FOR_WORK,
         .flag = flags,
-        .takes_words = true,
+        .one_word = "work takes one server: paceline work HOST:PORT",
         .restores = true,
         .notes = "Model, data and method are the server's (paceline serve); data that is a file "
                  "must be\n"
@@ -28,20 +36,5 @@ int cli_work(int argc, char **argv) {
                  "Ctrl-C, SIGTERM or SIGHUP makes it leave: the server knows at once. Examples:\n\n"
                  "  paceline work server.lab:7070 --keys keys\n"
                  "  paceline work 127.0.0.1:7070\n"};
-    pl_setup *setup;
-    if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
-    int status = cli_parse(&args, argc, argv, setup);
-    if (status == CLI_OK && !args.helped) {
-        cli_catch_signals();
-        pl_setup_log(setup, cli_say, NULL);
-        pl_setup_watch(setup, NULL, work_tick, NULL);
-        if (args.n_words != 1)
-            status = cli_fail(CLI_USAGE, "work takes one server: paceline work HOST:PORT");
-        else {
-            int rc = pl_work(setup, args.word[0], keys);
-            if (rc) status = cli_fail(rc, "%s", pl_setup_why(setup));
-        }
-    }
-    pl_setup_free(setup);
-    return status;
+    return cli_with_setup(&args, argc, argv, work_run, &keys);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "observe/http.h"
 #include "observe/page.h"
 #include "sys/clock.h"
@@ -35,29 +36,11 @@ struct pl_dashboard {
 
 /* --- answers ----------------------------------------------------------------------------- */
 
-struct dashboard_text {
-    char *text;
-    size_t n;
-    bool failed;
-};
-
-static void dashboard_put(struct dashboard_text *t, const char *text, size_t n) {
-    char *grown = t->failed ? NULL : realloc(t->text, t->n + n + 1);
-    if (!grown) {
-        t->failed = true;
-        return;
-    }
-    memcpy(grown + t->n, text, n);
-    grown[t->n + n] = '\0';
-    t->text = grown;
-    t->n += n;
-}
-
 /* {"first":2,"runs":[…],"over":0}, without the runs before `first`, which the page has already.
  * Only the copy of the current run is made under the lock; texts of runs that have ended do not
  * change. */
 static void dashboard_data(struct pl_dashboard *d, size_t first, struct pl_http_answer *out) {
-    struct dashboard_text t = {0};
+    struct pl_text t = {0};
     char text[64];
     size_t n = 0;
     pl_lock_enter(d->lock);
@@ -68,16 +51,16 @@ static void dashboard_data(struct pl_dashboard *d, size_t first, struct pl_http_
     pl_lock_leave(d->lock);
     if (first > n_past) first = n_past;
     snprintf(text, sizeof text, "{\"first\":%zu,\"runs\":[", first);
-    dashboard_put(&t, text, strlen(text));
+    pl_text_put(&t, text, strlen(text));
     for (size_t i = first; i < n_past; i++) {
-        if (i > first) dashboard_put(&t, ",", 1);
-        dashboard_put(&t, d->past[i], d->length[i]);
+        if (i > first) pl_text_put(&t, ",", 1);
+        pl_text_put(&t, d->past[i], d->length[i]);
     }
     char *current = now ? pl_history_json(now, &n) : NULL;
-    if (current && n_past > first) dashboard_put(&t, ",", 1);
-    if (current) dashboard_put(&t, current, n);
+    if (current && n_past > first) pl_text_put(&t, ",", 1);
+    if (current) pl_text_put(&t, current, n);
     snprintf(text, sizeof text, "],\"past\":%zu,\"over\":%d}", n_past, over);
-    dashboard_put(&t, text, strlen(text));
+    pl_text_put(&t, text, strlen(text));
     free(current);
     pl_history_free(now);
     out->status = 503;
@@ -92,7 +75,7 @@ static void dashboard_answer(void *ctx, const char *path, struct pl_http_answer 
     if (out->strange) { /* what runs here is not for pages of the web */
         out->status = 403;
     } else if (strcmp(path, "/") == 0) {
-        out->text = pl_page_live(((const struct pl_dashboard *)ctx)->facts, &out->n);
+        out->text = pl_page_new(((const struct pl_dashboard *)ctx)->facts, NULL, 0, &out->n);
         out->status = out->text ? 200 : 503;
         if (out->text) out->type = "text/html; charset=utf-8";
     } else if (strncmp(path, "/data/", 6) == 0) {

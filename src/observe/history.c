@@ -50,6 +50,7 @@ void pl_history_free(struct pl_history *h) {
     free(h->metric);
     free(h->options);
     free(h->command);
+    free(h->name);
     free(h->row);
     free(h->task);
     free(h->pairs);
@@ -255,6 +256,12 @@ void pl_history_end(struct pl_history *h, const char *why) {
     snprintf(h->why, sizeof h->why, "%s", why);
 }
 
+void pl_history_named(struct pl_history *h, int worker, const char *name) {
+    if (worker >= h->n_shown) return;
+    if (!h->name) h->name = calloc((size_t)h->n_shown, sizeof *h->name);
+    if (h->name) snprintf(h->name[worker], sizeof h->name[worker], "%s", name);
+}
+
 /* --- copying ----------------------------------------------------------------------------- */
 
 static void *history_dup(const void *from, size_t n, size_t size) {
@@ -279,12 +286,14 @@ struct pl_history *pl_history_copy(const struct pl_history *h, size_t max_tasks)
     if (!to) return NULL;
     const struct pl_history_info info = {h->method, h->clock, h->metric, h->options, h->command};
     bool complete = history_name(to, &info);
+    to->name = history_dup(h->name, n, sizeof *h->name);
     to->row = history_dup(h->row, n, sizeof *to->row);
     to->pairs = history_dup(h->pairs, n * n, sizeof *h->pairs);
     to->cell = history_dup(h->cell, n * (size_t)h->n_columns * 4, sizeof *h->cell);
     to->line = history_dup(h->line, HISTORY_FIRST + HISTORY_LAST, sizeof *h->line);
     complete = history_tasks(to, h, max_tasks) && complete;
-    if (complete && to->row && to->cell && to->line && (to->pairs || !h->pairs)) return to;
+    complete = complete && (to->name || !h->name) && (to->pairs || !h->pairs);
+    if (complete && to->row && to->cell && to->line) return to;
     pl_history_free(to);
     return NULL;
 }

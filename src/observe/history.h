@@ -35,6 +35,8 @@ void pl_history_free(struct pl_history *h); /* NULL is allowed */
 void pl_history_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan);
 void pl_history_point(struct pl_history *h, const struct pl_point *p);
+/* The name of the one who works as this worker from now on. */
+void pl_history_named(struct pl_history *h, int worker, const char *name);
 
 /* The run has ended, with PL_END or before its first event. `why`: a word of docs/runs.md. */
 void pl_history_end(struct pl_history *h, const char *why);

@@ -42,6 +42,13 @@ static double history_round(double x) {
     return isfinite(x) && fabs(x) < 1e12 ? round(x * 1e9) / 1e9 : x;
 }
 
+static void history_names(struct pl_json *j, const struct pl_history *h) {
+    if (!h->name) return;
+    pl_json_open(j, "names", '[');
+    for (int i = 0; i < h->n_shown; i++) pl_json_text(j, NULL, h->name[i]);
+    pl_json_close(j, ']');
+}
+
 static void history_rows(struct pl_json *j, const struct pl_history *h) {
     pl_json_open(j, "rows", '[');
     for (int i = 0; i < h->n_shown; i++) {
@@ -223,6 +230,7 @@ char *pl_history_json(const struct pl_history *h, size_t *n) {
     pl_json_whole(&j, "ended", h->ended);
     pl_json_text(&j, "why", h->why[0] ? h->why : NULL);
     history_fates(&j, &h->fates);
+    history_names(&j, h);
     history_rows(&j, h);
     history_pairs(&j, h);
     history_knobs(&j, h);

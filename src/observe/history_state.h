@@ -10,6 +10,7 @@
 #define HISTORY_BINS 112     /* HISTORY_LAGS, and one per power of two above */
 #define HISTORY_PAIRS 64     /* up to this many workers: who waited for whom */
 #define HISTORY_LINE 160     /* longest line of the event log that is kept */
+#define HISTORY_NAME 64      /* bytes of the name of a worker */
 #define HISTORY_FIRST 200    /* lines from the beginning */
 #define HISTORY_LAST 800     /* lines from the end */
 #define HISTORY_CELLS 131072 /* cells of worker and time */
@@ -46,6 +47,7 @@ struct pl_history {
     char why[16]; /* "" until the end */
     struct pl_fates fates;
     struct pl_staleness staleness;
+    char (*name)[HISTORY_NAME];  /* [n_shown], or NULL: nobody has one */
     struct pl_timeline_row *row; /* [n_shown], copied, because another thread may print them */
 
     struct history_task *task; /* a ring: task number i is at i % PL_HISTORY_TASKS */

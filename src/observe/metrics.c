@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/seconds.h"
 #include "observe/http.h"
 #include "sys/clock.h"
@@ -21,7 +22,7 @@ struct pl_metrics {
     uint64_t (*now_ns)(void);
     struct pl_metrics_now now;
     struct pl_timeline_row *row; /* [room], target of now.row */
-    int room;
+    size_t room;
     bool published;
     uint64_t first;                /* updates at the first publish */
     uint64_t begun_ns, updated_ns; /* time of the first publish; of the last update seen */
@@ -29,47 +30,24 @@ struct pl_metrics {
 
 /* --- the text ---------------------------------------------------------------------------- */
 
-/* A page that grows; nothing is written after `failed` is set. */
-struct metrics_page {
-    char *text;
-    size_t n, room;
-    bool failed;
-};
+static void metrics_say(struct pl_text *p, const char *fmt, ...) PL_PRINTF(2, 3);
 
-static void metrics_say(struct metrics_page *p, const char *fmt, ...) PL_PRINTF(2, 3);
-
-static void metrics_say(struct metrics_page *p, const char *fmt, ...) {
+static void metrics_say(struct pl_text *p, const char *fmt, ...) {
     char line[300];
     va_list ap;
     va_start(ap, fmt);
     int length = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    if (p->failed || length < 0 || (size_t)length >= sizeof line) {
-        p->failed = true;
-        return;
-    }
-    if (p->n + (size_t)length + 1 > p->room) {
-        size_t room = 2 * p->room + 4096;
-        char *grown = realloc(p->text, room);
-        if (!grown) {
-            p->failed = true;
-            return;
-        }
-        p->text = grown;
-        p->room = room;
-    }
-    memcpy(p->text + p->n, line, (size_t)length + 1);
-    p->n += (size_t)length;
+    p->failed |= length < 0 || (size_t)length >= sizeof line;
+    pl_text_put(p, line, (size_t)length);
 }
 
-static void metrics_head(struct metrics_page *p, const char *name, const char *type,
-                         const char *help) {
+static void metrics_head(struct pl_text *p, const char *name, const char *type, const char *help) {
     metrics_say(p, "# HELP paceline_%s %s\n# TYPE paceline_%s %s\n", name, help, name, type);
 }
 
 /* One number with its labels ("" or "{…}"). */
-static void metrics_value(struct metrics_page *p, const char *name, const char *labels,
-                          double value) {
+static void metrics_value(struct pl_text *p, const char *name, const char *labels, double value) {
     if (isinf(value))
         metrics_say(p, "paceline_%s%s %s\n", name, labels, value > 0 ? "+Inf" : "-Inf");
     else if (value == trunc(value) && fabs(value) < 1e18) /* counts are not rounded */
@@ -78,14 +56,14 @@ static void metrics_value(struct metrics_page *p, const char *name, const char *
         metrics_say(p, "paceline_%s%s %.15g\n", name, labels, value);
 }
 
-static void metrics_one(struct metrics_page *p, const char *name, const char *type,
-                        const char *help, double value) {
+static void metrics_one(struct pl_text *p, const char *name, const char *type, const char *help,
+                        double value) {
     if (isnan(value)) return;
     metrics_head(p, name, type, help);
     metrics_value(p, name, "", value);
 }
 
-static void metrics_fates(struct metrics_page *p, const struct pl_fates *f) {
+static void metrics_fates(struct pl_text *p, const struct pl_fates *f) {
     const struct {
         const char *name;
         uint64_t n;
@@ -104,7 +82,7 @@ static void metrics_fates(struct metrics_page *p, const struct pl_fates *f) {
     }
 }
 
-static void metrics_suspended(struct metrics_page *p, const struct pl_metrics_now *now) {
+static void metrics_suspended(struct pl_text *p, const struct pl_metrics_now *now) {
     metrics_head(p, "workers_suspended_total", "counter",
                  "Times that a worker was taken out of the run, by reason.");
     metrics_value(p, "workers_suspended_total", "{reason=\"quarantined\"}",
@@ -114,7 +92,7 @@ static void metrics_suspended(struct metrics_page *p, const struct pl_metrics_no
 }
 
 /* Workers are numbered from 1, as in everything users see. */
-static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row *row, int n) {
+static void metrics_workers(struct pl_text *p, const struct pl_timeline_row *row, int n) {
     static const char *const kinds[] = {[PL_SPAN_COMPUTE] = "compute",
                                         [PL_SPAN_COMMUNICATE] = "communication",
                                         [PL_SPAN_IDLE] = "idle",
@@ -136,7 +114,7 @@ static void metrics_workers(struct metrics_page *p, const struct pl_timeline_row
 }
 
 char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n) {
-    struct metrics_page p = {0};
+    struct pl_text p = {0};
     double max = now->fates.applied ? (double)now->staleness.max : NAN;
     metrics_head(&p, "build_info", "gauge", "The version of Paceline.");
     metrics_value(&p, "build_info", "{version=\"" PL_VERSION "\"}", 1);
@@ -286,14 +264,7 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now) 
     if (n > PL_METRICS_WORKERS) n = PL_METRICS_WORKERS;
     pl_lock_enter(m->lock);
     uint64_t now_ns = m->now_ns();
-    if (n > m->room) {
-        struct pl_timeline_row *grown = realloc(m->row, (size_t)n * sizeof *grown);
-        if (grown) {
-            m->row = grown;
-            m->room = n;
-        }
-    }
-    if (n > m->room) n = m->room; /* out of memory: show fewer */
+    if (!PL_GROW(m->row, m->room, n)) n = (int)m->room; /* out of memory: show fewer */
     if (n > 0) memcpy(m->row, now->row, (size_t)n * sizeof *m->row);
     if (!m->published) { /* a resumed run already has updates */
         m->first = now->updates;

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "base/grow.h"
+
 #define PAGE_PATH 1200
 #define PAGE_FILES 4096             /* of one folder */
 #define PAGE_FILE_BYTES (64u << 20) /* longer files are cut */
@@ -22,41 +24,18 @@
 PAGE_ASSETS(PAGE_DECLARE)
 #undef PAGE_DECLARE
 
-/* A text that grows; nothing is added after `failed` is set. */
-struct page_text {
-    char *text;
-    size_t n, room;
-    bool failed;
-};
-
-static void page_put(struct page_text *p, const void *text, size_t n) {
-    if (p->n + n + 1 > p->room && !p->failed) {
-        size_t room = p->n + n + p->n / 2 + 4096;
-        char *grown = realloc(p->text, room);
-        if (!grown) p->failed = true;
-        if (grown) {
-            p->text = grown;
-            p->room = room;
-        }
-    }
-    if (p->failed) return;
-    memcpy(p->text + p->n, text, n);
-    p->n += n;
-    p->text[p->n] = '\0';
-}
-
-static void page_base64(struct page_text *p, const unsigned char *bytes, size_t n) {
+static void page_base64(struct pl_text *p, const unsigned char *bytes, size_t n) {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < n; i += 3) {
         unsigned a = bytes[i], b = i + 1 < n ? bytes[i + 1] : 0, c = i + 2 < n ? bytes[i + 2] : 0;
         char four[4] = {digit[a >> 2], digit[(a & 3) << 4 | b >> 4],
                         i + 1 < n ? digit[(b & 15) << 2 | c >> 6] : '=',
                         i + 2 < n ? digit[c & 63] : '='};
-        page_put(p, four, 4);
+        pl_text_put(p, four, 4);
     }
 }
 
-static void page_data(struct page_text *p, const char *data, size_t n) {
+static void page_data(struct pl_text *p, const char *data, size_t n) {
     uLongf length = compressBound(n);
     unsigned char *bytes = malloc(length);
     if (!bytes || compress2(bytes, &length, (const Bytef *)data, n, 6) != Z_OK)
@@ -68,41 +47,33 @@ static void page_data(struct page_text *p, const char *data, size_t n) {
 
 /* The page, with what belongs there in place of its three marks: <!--css-->, <!--data-->,
  * <!--js-->. */
-static char *page_build(const char *facts, const char *data, size_t n_data, size_t *n) {
-    struct page_text p = {0};
+char *pl_page_new(const char *facts, const char *data, size_t n_data, size_t *n) {
+    struct pl_text p = {0};
     const char *at = (const char *)pl_asset_html;
     const char *css = strstr(at, "<!--css-->"), *mark = strstr(at, "<!--data-->");
     const char *js = strstr(at, "<!--js-->");
     if (!css || !mark || !js) return NULL;
-    page_put(&p, at, (size_t)(css - at));
-    page_put(&p, pl_asset_uplot_css, pl_asset_uplot_css_length);
-    page_put(&p, pl_asset_css, pl_asset_css_length);
-    page_put(&p, css + 10, (size_t)(mark - css - 10));
+    pl_text_put(&p, at, (size_t)(css - at));
+    pl_text_put(&p, pl_asset_uplot_css, pl_asset_uplot_css_length);
+    pl_text_put(&p, pl_asset_css, pl_asset_css_length);
+    pl_text_put(&p, css + 10, (size_t)(mark - css - 10));
     if (data) page_data(&p, data, n_data);
-    page_put(&p, mark + 11, (size_t)(js - mark - 11));
-    page_put(&p, pl_asset_uplot_js, pl_asset_uplot_js_length);
-    page_put(&p, "const FACTS = ", 14);
-    page_put(&p, facts, strlen(facts));
-    page_put(&p, ";\n", 2);
-    page_put(&p, pl_asset_data_js, pl_asset_data_js_length);
-    page_put(&p, pl_asset_gantt_js, pl_asset_gantt_js_length);
-    page_put(&p, pl_asset_charts_js, pl_asset_charts_js_length);
-    page_put(&p, pl_asset_page_js, pl_asset_page_js_length);
-    page_put(&p, js + 9, strlen(js + 9));
+    pl_text_put(&p, mark + 11, (size_t)(js - mark - 11));
+    pl_text_put(&p, pl_asset_uplot_js, pl_asset_uplot_js_length);
+    pl_text_put(&p, "const FACTS = ", 14);
+    pl_text_put(&p, facts, strlen(facts));
+    pl_text_put(&p, ";\n", 2);
+    pl_text_put(&p, pl_asset_data_js, pl_asset_data_js_length);
+    pl_text_put(&p, pl_asset_gantt_js, pl_asset_gantt_js_length);
+    pl_text_put(&p, pl_asset_charts_js, pl_asset_charts_js_length);
+    pl_text_put(&p, pl_asset_page_js, pl_asset_page_js_length);
+    pl_text_put(&p, js + 9, strlen(js + 9));
     if (p.failed) {
         free(p.text);
         return NULL;
     }
     *n = p.n;
     return p.text;
-}
-
-char *pl_page_live(const char *facts, size_t *n) {
-    return page_build(facts, NULL, 0, n);
-}
-
-char *pl_page_with(const char *facts, const char *data, size_t n_data, size_t *n) {
-    return page_build(facts, data, n_data, n);
 }
 
 /* --- what folders hold ------------------------------------------------------------------- */

@@ -12,12 +12,10 @@
 /* Every page begins with this. */
 #define PL_PAGE_BEGIN "<!doctype html>\n<!-- paceline report -->\n"
 
-/* The page that fetches its data from the server it came from; malloc()ed, or NULL if there is
- * no memory. `facts` is what the page must know about the program, a JSON object. */
-char *pl_page_live(const char *facts, size_t *n);
-
-/* The page with this JSON text as its data, malloc()ed, or NULL if there is no memory. */
-char *pl_page_with(const char *facts, const char *data, size_t n_data, size_t *n);
+/* The page with this JSON text as its data; if that is NULL, one that fetches its data from the
+ * server it came from. `facts` is what the page must know about the program, a JSON object.
+ * malloc()ed, or NULL if there is no memory. */
+char *pl_page_new(const char *facts, const char *data, size_t n_data, size_t *n);
 
 /* Adds what `path` holds to an open JSON array, as an object {"path":…,"kind":…,"files":{…}}: the
  * files of a log directory or of a race, as they are. Returns PL_EIO if it cannot be read,

@@ -50,6 +50,7 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
                              .seed = job->seed,
                              .half = half,
                              .needs_evaluator = job->model->kind->by_clients,
+                             .ranks = job->log.ranks,
                              .groups = about_groups(job),
                              .peers = ((const struct pl_policy *)job->policy.entry)->peers,
                              .moves = local->applies_weight_decay,
@@ -60,6 +61,12 @@ void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerpr
     snprintf(out->fingerprint, sizeof out->fingerprint, "%016llx", (unsigned long long)fingerprint);
     snprintf(out->rule, sizeof out->rule, "%s", local->id.name);
     about_options(&job->local, out->options, sizeof out->options);
+}
+
+/* Whose requests are carried out, without the token. */
+static const char *about_requests(const struct pl_about *a) {
+    if (strcmp(a->requests, "none") == 0) return "none";
+    return a->ranks ? "rank 0" : strcmp(a->requests, "any") == 0 ? "any" : "token";
 }
 
 int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]) {
@@ -83,6 +90,7 @@ int pl_about_write(const struct pl_about *a, char out[PL_ABOUT_MAX]) {
     pl_json_whole(&j, "seed", a->seed);
     pl_json_text(&j, "wire", a->half ? "bf16" : "f32");
     pl_json_whole(&j, "evaluator", a->needs_evaluator);
+    pl_json_text(&j, "requests", about_requests(a));
     pl_json_close(&j, '}');
     bool fits = !j.failed && strlen(j.text) < PL_ABOUT_MAX;
     if (fits) snprintf(out, PL_ABOUT_MAX, "%s", j.text);
@@ -155,11 +163,13 @@ static bool about_refuses(const struct pl_about *a, const struct pl_newcomer *cl
     if (client->token[0])
         pl_fail(why, PL_ERUN, "this program has a token that is not the run's");
     else
-        pl_fail(why, PL_ERUN,
-                "the run %s, and an evaluator decides when it ends; start the server with "
-                "--requests any, or with --requests TOKEN and give the evaluator the same token",
-                strcmp(a->requests, "none") == 0 ? "takes no requests"
-                                                 : "takes requests only with a token");
+        pl_fail(
+            why, PL_ERUN,
+            "the run %s, and an evaluator decides when it ends; start the server with "
+            "--requests any, or with --requests TOKEN and give the evaluator the same token (in "
+            "Python: PACELINE_TOKEN)",
+            strcmp(a->requests, "none") == 0 ? "takes no requests"
+                                             : "takes requests only with a token");
     return true;
 }
 

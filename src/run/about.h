@@ -28,13 +28,14 @@ struct pl_about {
     bool half;            /* vectors are exchanged as bfloat16 */
     bool needs_evaluator; /* the server cannot evaluate the model, so there is a seat for an
                              evaluator */
+    bool ranks;           /* workers are ranks of a launcher, and rank 0 has the token */
     /* What the server judges clients by; they are not told. */
-    bool groups;    /* parameters have factors of their own: see core/ranges.h */
-    bool peers;     /* workers have models of their own */
-    bool moves;     /* the rule takes steps, */
-    bool any_steps; /* and an optimizer of the client may take them */
-    char
-        requests[PL_TOKEN_MAX]; /* whose are carried out: "none", "any", or those with this token */
+    bool groups;                 /* parameters have factors of their own: see core/ranges.h */
+    bool peers;                  /* workers have models of their own */
+    bool moves;                  /* the rule takes steps, */
+    bool any_steps;              /* and an optimizer of the client may take them */
+    char requests[PL_TOKEN_MAX]; /* whose are carried out: "none", "any", or those with this token,
+                                    which they are not told */
 };
 
 void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerprint, bool half,

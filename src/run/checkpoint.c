@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "base/output.h"
 #include "run/checkpoint_state.h"
 
@@ -91,14 +92,9 @@ static int checkpoint_list(const char *dir, bool sweep, uint64_t **out, size_t *
         if (!checkpoint_is_ours(e->d_name, &updates)) continue;
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
-        if (*n == room) {
-            room = 2 * room + 64;
-            uint64_t *grown = realloc(found, room * sizeof *grown);
-            if (!grown) {
-                rc = pl_fail(why, PL_ENOMEM, "out of memory");
-                break;
-            }
-            found = grown;
+        if (!PL_GROW(found, room, *n + 1)) {
+            rc = pl_fail(why, PL_ENOMEM, "out of memory");
+            break;
         }
         found[(*n)++] = updates;
     }

@@ -13,13 +13,18 @@
 #include <unistd.h>
 
 #include "run/gateway_state.h"
-#include "sys/httpd.h"
 #include "sys/thread.h"
 
 #define GATEWAY_PER_ADDRESS 1024u
-#define GATEWAY_MEMORY                                                                             \
-    (16u * 1024)           /* for the headers of a request, and the next part of its body */
-#define GATEWAY_THREADS 8u /* at most */
+/* Connections stay with the thread that took them, whichever that was: with several for each
+ * worker, vectors that arrive at the same time seldom wait for each other. */
+#define GATEWAY_SPREAD 4u
+#define GATEWAY_THREADS 32u /* at most */
+/* Bytes of a connection, for the headers of a request and the next part of its body: the fewer of
+ * them there can be, the more each has, because large parts take fewer calls of the system. */
+#define GATEWAY_ALL (32u * 1024 * 1024) /* of all connections together, */
+#define GATEWAY_LEAST (16u * 1024)      /* but each at least, */
+#define GATEWAY_MOST (512u * 1024)      /* and at most */
 #define GATEWAY_PEM (64 * 1024)
 #define GATEWAY_REPORTS 10 /* refusals that are reported */
 
@@ -40,14 +45,35 @@ bool pl_gateway_over(struct pl_gateway *g) {
     return over;
 }
 
-/* A refusal is reported, and not by everybody who knocks. */
-void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what) {
+/* Not everybody who knocks is reported. */
+static void gateway_warn(struct pl_gateway *g, const char *what) {
     pl_lock_enter(g->lock);
     int n = g->n_reports < GATEWAY_REPORTS ? ++g->n_reports : 0;
     pl_lock_leave(g->lock);
-    if (n == 0) return;
-    pl_log_warn(g->conf.log, "a client%s%s was refused: %.200s%s", who[0] ? " " : "", who, what,
-                n == GATEWAY_REPORTS ? "; further ones will not be reported" : "");
+    if (n > 0)
+        pl_log_warn(g->conf.log, "%s%s", what,
+                    n == GATEWAY_REPORTS ? "; further ones will not be reported" : "");
+}
+
+void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what) {
+    char text[400];
+    snprintf(text, sizeof text, "a client%s%.100s was refused: %.200s", who[0] ? " " : "", who,
+             what);
+    gateway_warn(g, text);
+}
+
+/* The client has no TLS, or does not trust this server, or was only scanning ports. */
+static void gateway_silent(void *ctx, const char *from) {
+    struct pl_gateway *g = ctx;
+    pl_lock_enter(g->lock);
+    bool again = g->over || strcmp(g->silent, from) == 0;
+    snprintf(g->silent, sizeof g->silent, "%s", from);
+    pl_lock_leave(g->lock);
+    if (again) return;
+    char what[PL_PEER_MAX + 120];
+    snprintf(what, sizeof what, "a connection from %s ended before it asked for anything%s", from,
+             g->conf.keys ? "; does its client have certificates of this authority?" : "");
+    gateway_warn(g, what);
 }
 
 static int gateway_read(const char *folder, const char *name, bool secret, char **out,
@@ -85,14 +111,18 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
     /* poll, because with epoll a connection that is closed during its body is not noticed; those
      * that wait are in neither */
     unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned threads = cores < 1 ? 1 : cores < GATEWAY_THREADS ? (unsigned)cores : GATEWAY_THREADS;
+    unsigned threads = GATEWAY_SPREAD * (unsigned)g->conf.n_clients;
+    if (threads > GATEWAY_THREADS) threads = GATEWAY_THREADS;
+    if (threads < GATEWAY_SPREAD) threads = GATEWAY_SPREAD;
     unsigned room = 3 * (unsigned)g->conf.n_clients + 64;
     unsigned each = room < GATEWAY_PER_ADDRESS ? room : GATEWAY_PER_ADDRESS;
+    unsigned memory = GATEWAY_ALL / room;
+    if (memory < GATEWAY_LEAST) memory = GATEWAY_LEAST;
+    if (memory > GATEWAY_MOST) memory = GATEWAY_MOST;
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, each, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, GATEWAY_TIMEOUT_S, NULL},
-        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GATEWAY_MEMORY, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory, NULL},
         {MHD_OPTION_THREAD_POOL_SIZE, threads, NULL},
         {MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, NULL},
         {g->conf.keys ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, g->pem[0]},
@@ -104,6 +134,7 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
     struct pl_httpd_conf conf = {.flags = flags | (g->conf.keys ? MHD_USE_TLS : 0u),
                                  .request = pl_gateway_request,
                                  .done = pl_gateway_request_done,
+                                 .silent = gateway_silent,
                                  .ctx = g,
                                  .room = room,
                                  .options = options};
@@ -147,14 +178,16 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     return atomic_load(&g->seen);
 }
 
-bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
+bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out) {
     bool found = false;
     if (!atomic_exchange(&g->moved, false)) return false;
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s && !found; s = s->next) {
-        if (s->away == s->reported || s->kind != PL_CLIENT_WORKER) continue;
-        s->reported = *away = s->away;
-        *worker = s->worker;
+        if (!pl_gateway_seat_counts(s) || (s->away == s->reported && s->named)) continue;
+        *out = (struct pl_gateway_move){.worker = s->worker, .away = s->away};
+        if (!s->named) memcpy(out->name, s->name, sizeof out->name);
+        s->reported = s->away;
+        s->named = true;
         found = true;
     }
     pl_lock_leave(g->lock);
@@ -179,6 +212,8 @@ void pl_gateway_answered(struct pl_gateway *g, int worker) {
 static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
     for (const struct seat *s = g->seats; s; s = s->next)
         if (!s->told && !s->ended && now < s->seen_ns + GATEWAY_END_NS) return true;
+    const struct standby *s = &g->standby; /* it asks again when it has copied the last answer */
+    if (s->here && !s->told && now < s->seen_ns + GATEWAY_END_NS) return true;
     return g->requests != NULL;
 }
 
@@ -258,8 +293,8 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     return 0;
 }
 
-bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away) {
-    (void)g, (void)worker, (void)away;
+bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out) {
+    (void)g, (void)out;
     return false;
 }
 

@@ -36,6 +36,7 @@ struct pl_gateway_conf {
     const char *run;   /* its id, which it keeps when it is resumed; at most 63 bytes; NULL: "" */
     uint64_t epoch;    /* of this server; each server of the same run has more than the last */
     bool returns;      /* it can be resumed if it dies */
+    bool local;        /* it may have workers that do not come through the gateway */
     const char *setup; /* what GET /v1/setup tells a worker of this library; NULL: nothing */
     /* Called by a thread of the gateway when there is news for pl_gateway_moved(). May be NULL. */
     void (*moved)(void *ctx);
@@ -49,9 +50,15 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 int pl_gateway_port(const struct pl_gateway *g);
 /* The newest version of this run that clients had before they came to this server; 0: none. */
 uint64_t pl_gateway_seen(const struct pl_gateway *g);
-/* A worker has lost all its connections, and keeps its seat; or one that had is back. Returns false
- * if there is no more news. */
-bool pl_gateway_moved(struct pl_gateway *g, int *worker, bool *away);
+/* A worker has lost all its connections, and keeps its seat; or one that had is back; or one has
+ * come with a name. Returns false if there is no more news. */
+#define PL_GATEWAY_NAME 64
+struct pl_gateway_move {
+    int worker;
+    bool away;
+    char name[PL_GATEWAY_NAME]; /* of its certificate, the first time; "": none */
+};
+bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out);
 /* The port has something for its clients: an order, a cancel, the newest version. */
 void pl_gateway_told(struct pl_gateway *g);
 /* A result that this worker had sent before was handled since: if it is away, that is told again.

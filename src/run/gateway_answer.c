@@ -54,22 +54,30 @@ static void answer_add(struct MHD_Response *a, const char *name, const char *fmt
     MHD_add_response_header(a, name, text);
 }
 
+/* Why the server hung up, which it says once; the caller has the lock. */
+static void answer_farewell(struct seat *s, char out[PL_WORD_MAX], bool *again) {
+    if (!s->farewell && pl_client_link_farewell(s->link, out, &s->again)) s->farewell = strdup(out);
+    snprintf(out, PL_WORD_MAX, "%s",
+             s->farewell                    ? s->farewell
+             : pl_client_link_lost(s->link) ? "the server is gone"
+                                            : "this client has left");
+    *again = s->farewell && s->again;
+}
+
 /* The seat has ended: the run is over, which it may be without a seat, or the server hung up. */
 enum MHD_Result pl_gateway_answer_gone(struct request *r) {
     struct seat *s = r->seat;
     struct pl_gateway *g = r->gateway;
     char sentence[PL_WORD_MAX] = "the run has ended";
     bool again = false;
-    bool over = pl_gateway_over(g);
-    if (!over) over = !pl_client_link_lost(s->link);
-    if (!over && !pl_client_link_farewell(s->link, sentence, &again))
-        snprintf(sentence, sizeof sentence, "the server is gone");
+    pl_lock_enter(g->lock);
+    bool over = g->over || pl_client_link_over(s->link);
+    if (!over) answer_farewell(s, sentence, &again);
+    if (s) pl_gateway_seat_end(s);
+    pl_lock_leave(g->lock);
     struct MHD_Response *a = answer_text(sentence);
     if (a) answer_add(a, PL_WIRE_OVER, "%d", over);
     if (a) answer_add(a, PL_WIRE_AGAIN, "%d", again);
-    pl_lock_enter(g->lock);
-    if (s) pl_gateway_seat_end(s);
-    pl_lock_leave(g->lock);
     return answer_with(r, MHD_HTTP_GONE, a);
 }
 
@@ -117,7 +125,8 @@ enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, 
     struct pl_gateway *g = r->gateway;
     pl_lock_enter(g->lock);
     bool over = g->over;
-    int workers = g->standby.workers = pl_gateway_seats(g);
+    int workers = pl_gateway_standby_told(g);
+    g->standby.told = g->standby.told || over;
     pl_lock_leave(g->lock);
     struct MHD_Response *a =
         bytes ? MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE) : answer_text("");

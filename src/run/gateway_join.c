@@ -43,9 +43,9 @@ const char *pl_gateway_stranger(struct request *r) {
     return join_allowed(r->gateway, r->name) ? NULL : "its name is not in the list of allowed ones";
 }
 
-/* What a client tells about the server that it had before. Why it must not join this one; or NULL.
- */
-static const char *join_past(struct request *r) {
+/* What a client tells about the server that it had before. Why it must not join this one; or NULL,
+ * and the newest version that an earlier server of this run showed it, or 0. */
+static const char *join_past(struct request *r, uint64_t *lost) {
     struct pl_gateway *g = r->gateway;
     char run[PL_RUN_ID_MAX];
     bool bad = false;
@@ -56,8 +56,7 @@ static const char *join_past(struct request *r) {
     if (!run[0] || strcmp(run, g->conf.run) != 0)
         return NULL; /* of another run, or it was nowhere */
     if (epoch > g->conf.epoch) return "it had a server of this run that came after this one";
-    uint64_t most = atomic_load(&g->seen);
-    while (most < seen && !atomic_compare_exchange_weak(&g->seen, &most, seen)) continue;
+    *lost = epoch < g->conf.epoch ? seen : 0;
     return NULL;
 }
 
@@ -88,7 +87,8 @@ enum MHD_Result pl_gateway_join(struct request *r) {
                                  "header Paceline-Protocol");
     if (bad || !join_said(r, &conf.client))
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
-    const char *past = join_past(r);
+    uint64_t lost = 0, most = atomic_load(&g->seen);
+    const char *past = join_past(r, &lost);
     if (past) {
         pl_gateway_report(g, r->name, past);
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, past);
@@ -102,12 +102,15 @@ enum MHD_Result pl_gateway_join(struct request *r) {
         pl_gateway_report(g, r->name, sentence ? sentence + 10 : why.text);
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, sentence ? sentence + 10 : why.text);
     }
+    while (most < lost && !atomic_compare_exchange_weak(&g->seen, &most, lost)) continue;
     s->gateway = g;
     s->kind = c->kind;
+    s->speaks = welcome.speaks;
     s->worker = welcome.worker;
     s->dim = welcome.dim;
     s->seen_ns = pl_now_ns();
     memcpy(s->name, r->name, sizeof s->name);
+    s->named = !s->name[0]; /* otherwise the run is to know it */
     if (s->kind == PL_CLIENT_EVALUATOR) s->room = malloc(s->dim * sizeof *s->room);
     int worker = s->kind == PL_CLIENT_WORKER ? s->worker : -1;
     if (!pl_gateway_key(g, worker, s->key) || (s->kind == PL_CLIENT_EVALUATOR && !s->room)) {
@@ -124,6 +127,7 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     s->n_requests++;
     r->seat = s;
     pl_lock_leave(g->lock);
+    if (s->name[0]) atomic_store(&g->moved, true);
     pl_gateway_ring(g);
     return pl_gateway_answer_seat(r, s, &welcome);
 }

@@ -17,6 +17,7 @@ const char *pl_gateway_order_begin(struct request *r) {
     const char *length = pl_gateway_said(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (s->kind != PL_CLIENT_WORKER) return "an evaluator has no orders; ask for /newest";
     if (!pl_gateway_said_result(r)) return "a header makes no sense";
+    if (r->result.sets_lr && !s->speaks) return GATEWAY_MUTE;
     if (!length) return "the length of the result is not known";
     bool usable = r->has_result && r->result.defect == PL_NO_DEFECT;
     size_t size = s->order.half_out ? sizeof(uint16_t) : sizeof(float);

@@ -16,6 +16,7 @@
 #define REQUEST_TURN_NS (6 * GATEWAY_SECOND) /* for an earlier request of the same seat to end */
 
 static enum MHD_Result request_word(struct request *r) {
+    if (!r->seat->speaks) return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, GATEWAY_MUTE);
     r->text[r->n < sizeof r->text ? r->n : sizeof r->text - 1] = '\0';
     int rc = pl_client_link_say(r->seat->link, r->text, r->work ? GATEWAY_SECOND : 0);
     if (rc == PL_ETIMEDOUT && !r->work) return pl_gateway_aside(r, request_word);
@@ -42,6 +43,7 @@ static enum MHD_Result request_leave(struct request *r) {
         if (waits) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
     }
     pl_lock_enter(g->lock);
+    pl_gateway_standby_left(s);
     pl_gateway_seat_end(s);
     pl_lock_leave(g->lock);
     return pl_gateway_answer(r, MHD_HTTP_OK, "");
@@ -88,6 +90,7 @@ static unsigned request_turn(struct request *r, const char **why) {
     r->into = NULL;
     *why = pl_gateway_order_begin(r);
     if (!*why) return 0;
+    if (strcmp(*why, GATEWAY_MUTE) == 0) return MHD_HTTP_FORBIDDEN;
     return strstr(*why, "length") ? MHD_HTTP_CONTENT_TOO_LARGE : MHD_HTTP_BAD_REQUEST;
 }
 
@@ -175,7 +178,7 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
                              enum MHD_RequestTerminationCode code) {
     struct pl_gateway *g = cls;
     struct request *r = *context;
-    (void)connection, (void)code;
+    (void)connection;
     if (!r) return;
     struct seat *s = r->seat, *over = NULL;
     pl_thread_join(r->thread);
@@ -191,6 +194,7 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     if (s) {
         s->n_requests--;
         s->seen_ns = pl_now_ns();
+        if (r->returns && code != MHD_REQUEST_TERMINATED_COMPLETED_OK) s->back_ns = 0;
         if (s->has == r) s->has = NULL;
         over = pl_gateway_seat_remove(g, s);
     }

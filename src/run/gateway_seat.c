@@ -14,6 +14,7 @@
 
 void pl_gateway_seat_free(struct seat *s) {
     pl_shm.link.detach(s->link);
+    free(s->farewell);
     free(s->room);
     free(s);
 }
@@ -36,10 +37,13 @@ void pl_gateway_seat_end(struct seat *s) {
     pl_client_link_interrupt(s->link);
 }
 
+bool pl_gateway_seat_counts(const struct seat *s) {
+    return s->kind == PL_CLIENT_WORKER && !s->ended && !s->gone;
+}
+
 int pl_gateway_seats(const struct pl_gateway *g) {
     int n = 0;
-    for (const struct seat *s = g->seats; s; s = s->next)
-        n += !s->ended && s->kind == PL_CLIENT_WORKER;
+    for (const struct seat *s = g->seats; s; s = s->next) n += pl_gateway_seat_counts(s);
     return n;
 }
 

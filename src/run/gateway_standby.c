@@ -7,8 +7,6 @@
  * updates beside it.
  *
  * Threads: the request's, the watch, and the server's for copies. */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +16,10 @@
 #include "run/worker.h"
 #include "sys/address.h"
 
-#define STANDBY_POLL_NS (2 * GATEWAY_SECOND)   /* a request is answered after that at last */
-#define STANDBY_SILENT_NS (3 * GATEWAY_SECOND) /* without a request, after which it is lost */
+#define STANDBY_POLL_NS (2 * GATEWAY_SECOND) /* a request is answered after that at last */
+/* Without a request, after which it is lost. By then the connections of workers that were cut off
+ * with it have ended as well (gateway_request.c), and do not count. */
+#define STANDBY_SILENT_NS (10 * GATEWAY_SECOND)
 #define STANDBY_LOOK_NS (GATEWAY_SECOND / 10)
 
 /* --- who follows ----------------------------------------------------------------------------- */
@@ -28,18 +28,11 @@
  */
 static bool standby_url(struct request *r, char *out, size_t max) {
     struct pl_address a;
-    char said[GATEWAY_URL], from[INET6_ADDRSTRLEN] = "";
+    char said[GATEWAY_URL], from[PL_PEER_MAX] = "";
     if (!pl_gateway_said_text(r, PL_WIRE_ADDRESS, said, sizeof said) || !pl_address_split(said, &a))
         return false;
     bool any = strcmp(a.host, "0.0.0.0") == 0 || strcmp(a.host, "::") == 0;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (any && info && info->client_addr->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(void *)info->client_addr)->sin_addr, from,
-                  sizeof from);
-    else if (any && info)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(void *)info->client_addr)->sin6_addr,
-                  from, sizeof from);
+    if (any) pl_httpd_peer(r->connection, from);
     const char *host = any ? from : a.host;
     bool colons = strchr(host, ':') != NULL;
     int n = snprintf(out, max, "%s://%s%s%s:%s", r->gateway->conf.keys ? "https" : "http",
@@ -83,11 +76,24 @@ unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]) {
     return change;
 }
 
-/* The caller has the lock. */
+int pl_gateway_standby_told(struct pl_gateway *g) {
+    struct standby *s = &g->standby;
+    s->workers = s->electors = pl_gateway_seats(g);
+    for (struct seat *i = g->seats; i; i = i->next) i->elects = pl_gateway_seat_counts(i);
+    return s->workers;
+}
+
+void pl_gateway_standby_left(struct seat *s) {
+    s->gateway->standby.electors -= s->elects;
+    s->elects = false;
+}
+
+/* Whether more than half of those who could elect the standby are here, and so do not. Newcomers
+ * do not count: the standby does not know them. The caller has the lock. */
 static bool standby_has_majority(const struct pl_gateway *g) {
-    int n = pl_gateway_seats(g), connected = 0;
+    int n = g->standby.electors, connected = 0;
     for (const struct seat *s = g->seats; s; s = s->next)
-        connected += !s->ended && s->kind == PL_CLIENT_WORKER && s->n_requests > 0;
+        connected += s->elects && !s->ended && s->n_requests > 0;
     return n == 0 || 2 * connected > n;
 }
 
@@ -162,11 +168,19 @@ enum MHD_Result pl_gateway_standby(struct request *r) {
     char url[GATEWAY_URL];
     bool bad = false, first = !pl_gateway_said(r, PL_WIRE_SEEN);
     uint64_t has = pl_gateway_said_whole(r, PL_WIRE_SEEN, PL_NO_COPY - 1, &bad);
+    char run[PL_RUN_ID_MAX];
+    uint64_t epoch = pl_gateway_said_whole(r, PL_WIRE_EPOCH, UINT64_MAX, &bad);
+    if (!pl_gateway_said_text(r, PL_WIRE_RUN, run, sizeof run)) bad = true;
+    bool other = strcmp(run, g->conf.run) != 0 || epoch != g->conf.epoch;
+    if (g->conf.local)
+        return pl_gateway_answer(r, MHD_HTTP_CONFLICT,
+                                 "workers of this server do not come over the network, and a "
+                                 "standby could not stand in for them; use paceline serve");
     if (g->conf.keys && strcmp(r->name, GATEWAY_SERVER) != 0)
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, "a standby needs the server's certificate");
     if (bad || !standby_url(r, url, sizeof url))
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
-    if (!standby_enter(r, url, first ? PL_NO_COPY : has))
+    if (!standby_enter(r, url, first || other ? PL_NO_COPY : has))
         return pl_gateway_answer(r, MHD_HTTP_CONFLICT, "another standby follows this server");
     struct pl_copy *copy = standby_wait(r);
     struct pl_why why = {""};

@@ -3,7 +3,10 @@
  *
  * Threads: a few of libmicrohttpd's, which never wait; those of requests that take their time
  * (gateway_park.c); and pl_gateway_watch(). `lock` protects the lists and the members that say so;
- * `bell` is rung when one of them changes. */
+ * `bell` is rung when one of them changes.
+ *
+ * Its files call each other in a circle, because the things do: a request finds its seat, a seat
+ * that ends ends its requests, and either may be what the watch or a standby waits for. */
 #ifndef PL_RUN_GATEWAY_STATE_H
 #define PL_RUN_GATEWAY_STATE_H
 
@@ -13,6 +16,7 @@
 #include "run/gateway.h"
 #include "sys/clock.h"
 #include "sys/futex.h"
+#include "sys/httpd.h"
 #include "sys/lock.h"
 #include "transport/client_link.h"
 #include "transport/http_wire.h"
@@ -21,7 +25,11 @@
 #define GATEWAY_END_NS (3 * GATEWAY_SECOND) /* for clients to learn that the run has ended */
 #define GATEWAY_TIMEOUT_S 10u               /* without progress: handshakes, slow senders */
 #define GATEWAY_TOGETHER(ns) ((ns) - (ns) % (GATEWAY_SECOND / 4)) /* one look for many waits */
-#define GATEWAY_NAME 64
+/* to those whose requests are not carried out */
+#define GATEWAY_MUTE                                                                               \
+    "this client may not change the run; start the server with --requests TOKEN and join with "    \
+    "the "                                                                                         \
+    "same token in the header Paceline-Token"
 #define GATEWAY_URL 300
 #define GATEWAY_SERVER "server" /* the name in a server's certificate */
 #define PL_NO_COPY UINT64_MAX
@@ -29,23 +37,29 @@
 struct seat {
     struct seat *next;
     struct pl_gateway *gateway;
-    char key[PL_WIRE_KEY + 1], name[GATEWAY_NAME]; /* of its certificate */
+    char key[PL_WIRE_KEY + 1], name[PL_GATEWAY_NAME]; /* of its certificate */
     struct pl_link *link;
     int worker;  /* its number, */
     size_t dim;  /* and the length of its vectors */
     float *room; /* [dim] of an evaluator */
     enum pl_client_kind kind;
+    bool speaks; /* its requests are carried out */
     /* the gateway's lock */
     int n_requests;      /* that know it */
     bool listened;       /* it has asked for its events: while it is here, it has a connection */
-    bool away, reported; /* it has none; what pl_gateway_moved() told last */
+    bool away, reported; /* it has none; what pl_gateway_moved() told last, */
+    bool named;          /* and whether it told the name */
     uint64_t back_ns;    /* it came back without its events, and is not away before that */
     struct request *has; /* the one that may use the link */
     bool ended;          /* nobody may join it any more */
+    bool gone;           /* the server has given up its place, which its client has not heard yet */
+    bool elects;         /* the standby knows it, and counts its vote */
     bool told;           /* its client knows that the run is over */
     uint64_t seen_ns;    /* when its last request ended, */
     uint64_t longest_ns; /* and how long it was silent at most */
     uint64_t answered;   /* task of the last result that was pushed */
+    char *farewell;      /* why the server hung up; NULL: it did not say so yet */
+    bool again;          /* and whether its client may join again */
     /* of the request that has it, and read by its events */
     struct pl_order order;
     _Atomic uint64_t task; /* that the client computes; 0: none */
@@ -56,7 +70,9 @@ struct standby {
     /* the gateway's lock */
     bool here;             /* it has had a copy, and is not lost: orders wait for it */
     uint64_t has;          /* the version of its copy, or PL_NO_COPY */
-    int workers;           /* that it was told of */
+    int workers;           /* that it was told of, */
+    int electors;          /* without those that have left since */
+    bool told;             /* that the run is over */
     int n_requests;        /* of it, */
     uint64_t seen_ns;      /* and when the last one ended */
     char url[GATEWAY_URL]; /* where workers reach it */
@@ -98,7 +114,7 @@ struct request {
     char *into;       /* where the body goes; NULL: it is dropped */
     size_t n, room;   /* bytes of it so far, and in all */
     char text[PL_WORD_MAX];
-    char name[GATEWAY_NAME];
+    char name[PL_GATEWAY_NAME];
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
     unsigned standby;       /* the change of the standby that was sent */
     /* waiting: gateway_park.c */
@@ -140,6 +156,7 @@ struct pl_gateway {
     struct vote *vote;           /* [n_votes] of a standby */
     int n_votes;
     int n_reports;
+    char silent[PL_PEER_MAX]; /* the last client that was reported because it asked for nothing */
     bool over, closed;
 };
 
@@ -162,7 +179,8 @@ void pl_gateway_seat_end(struct seat *s);
 bool pl_gateway_seat_find(struct request *r, const char *key, size_t n);
 uint64_t pl_gateway_seat_patience(const struct seat *s); /* without a connection */
 bool pl_gateway_seat_take(struct seat *s, struct request *r);
-int pl_gateway_seats(const struct pl_gateway *g); /* of workers; the caller has the lock */
+int pl_gateway_seats(const struct pl_gateway *g);  /* of workers; the caller has the lock */
+bool pl_gateway_seat_counts(const struct seat *s); /* it is one of them; likewise */
 
 /* gateway_key.c: a new secret; a new key for a worker, or for an evaluator, which is -1. worker()
  * returns whose key it is, and -1 if it was not made with that secret. */
@@ -211,6 +229,10 @@ enum MHD_Result pl_gateway_events(struct request *r); /* gateway_events.c */
  * often it has changed where the standby is; "": there is none. */
 enum MHD_Result pl_gateway_standby(struct request *r);
 void pl_gateway_standby_done(struct request *r);
+/* The standby hears how many workers there are, which is returned; a worker has left, and will not
+ * vote. The caller has the lock. */
+int pl_gateway_standby_told(struct pl_gateway *g);
+void pl_gateway_standby_left(struct seat *s);
 unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]);
 uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now);
 bool pl_gateway_standby_holds(struct request *r, const uint64_t note[PL_NOTE_WORDS]);

@@ -8,14 +8,14 @@
 #include <unistd.h>
 
 #include "run/gateway_state.h"
-#include "sys/httpd.h"
 
 #define WATCH_EVENTS 64
 
 /* Notes whether the client of a seat has a connection. One that never asked for its events has none
  * while it computes. The caller has the lock. */
 static bool watch_moved(const struct pl_gateway *g, struct seat *s, uint64_t now) {
-    bool away = s->listened && s->n_requests == 0 && !s->ended && !g->over && now >= s->back_ns;
+    bool away =
+        s->listened && s->n_requests == 0 && !s->ended && !s->gone && !g->over && now >= s->back_ns;
     bool moved = away != s->away;
     s->away = away;
     return moved;
@@ -27,11 +27,12 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
     uint64_t now = pl_now_ns(), until = now + 10 * GATEWAY_SECOND;
     pl_lock_enter(g->lock);
     struct seat *next = NULL;
-    bool moved = false;
+    bool moved = false, fewer = false;
     for (struct seat *s = g->seats; s; s = next) {
         next = s->next;
         moved |= watch_moved(g, s, now);
         if (s->n_requests > 0) continue;
+        if (!s->gone && !g->over && pl_client_link_hung_up(s->link)) s->gone = fewer = true;
         if (s->back_ns > now && s->back_ns < until) until = s->back_ns;
         uint64_t end = s->seen_ns + pl_gateway_seat_patience(s);
         if (end <= now) s->ended = true;
@@ -44,6 +45,7 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
         }
     }
     pl_lock_leave(g->lock);
+    if (fewer) pl_gateway_ring(g);
     if (moved) atomic_store(&g->moved, true);
     if (moved && g->conf.moved) g->conf.moved(g->conf.moved_ctx);
     return until - now;
@@ -57,7 +59,7 @@ static void watch_cut(struct pl_gateway *g, int fd) {
         if (r->fd != fd || poll(&now, 1, 0) <= 0) continue;
         epoll_ctl(g->poll, EPOLL_CTL_DEL, fd, NULL);
         atomic_store(&r->cut, true);
-        if (r->returns) r->seat->back_ns = 0; /* it was on its way when its client went */
+        if (r->returns && r->waits) r->seat->back_ns = 0; /* it came after its client had gone */
         if (r->seat) pl_client_link_interrupt(r->seat->link);
     }
     pl_lock_leave(g->lock);
@@ -72,10 +74,12 @@ static uint64_t watch_tidy(struct pl_gateway *g) {
         pl_httpd_tidy(g->httpd, 2 * GATEWAY_TIMEOUT_S * GATEWAY_SECOND);
         g->tidy_ns = now + GATEWAY_SECOND;
     }
+    bool over = pl_gateway_over(g);
     while (away) {
         struct seat *next = away->next;
-        pl_log_detail(g->conf.log, "worker %d has been away for too long", /* or evaluator */
-                      away->worker + 1);
+        if (!away->told && !over)
+            pl_log_detail(g->conf.log, "worker %d has been away for too long", /* or evaluator */
+                          away->worker + 1);
         pl_gateway_seat_free(away);
         away = next;
     }

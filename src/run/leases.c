@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "learn/replica_mean.h"
 #include "run/worker.h"
 #include "sys/segment.h"
@@ -24,7 +25,8 @@ struct lease {
 
 struct leases_spare {
     float **v;
-    int n, room;
+    int n;
+    size_t room;
 };
 
 struct pl_leases {
@@ -43,12 +45,13 @@ struct pl_leases {
         float *v;
         bool in_port; /* in memory of the server's that is the port's; otherwise malloc()ed */
     } * copy;         /* [n_copies] vectors of workers that were copied */
-    int n_copies, room_copies;
+    int n_copies;
+    size_t room_copies;
     void (*update)(void *owner);
     pl_leases_end *end;
     void *owner;
     struct pl_input *wanted; /* [room_wanted] for fetch */
-    int room_wanted;
+    size_t room_wanted;
     uint64_t replaced; /* version whose model was replaced last, plus 1 */
 };
 
@@ -144,14 +147,7 @@ static float *leases_get(void *ctx, int writer) {
 
 static void leases_spare(struct pl_leases *l, int writer, float *v) {
     struct leases_spare *s = &l->spare[writer + 1];
-    if (s->n == s->room) {
-        int room = s->room ? 2 * s->room : 4;
-        float **grown = realloc(s->v, (size_t)room * sizeof *grown);
-        if (!grown) return; /* it will not be used again */
-        s->v = grown;
-        s->room = room;
-    }
-    s->v[s->n++] = v;
+    if (PL_GROW(s->v, s->room, s->n + 1)) s->v[s->n++] = v; /* otherwise it is not used again */
 }
 
 static void leases_put(void *ctx, int id, int writer, float *v) {
@@ -173,13 +169,7 @@ static void leases_put(void *ctx, int id, int writer, float *v) {
 /* Replaces the vector that the worker wrote by a copy that is the server's. Returns the memory that
  * the worker wrote to, or NULL: nothing was copied. */
 static float *leases_copy(struct pl_leases *l, struct pl_vectors *table, int vector, bool in_port) {
-    if (l->n_copies == l->room_copies) {
-        int room = l->room_copies ? 2 * l->room_copies : 16;
-        struct leases_copy *grown = realloc(l->copy, (size_t)room * sizeof *grown);
-        if (!grown) return NULL;
-        l->copy = grown;
-        l->room_copies = room;
-    }
+    if (!PL_GROW(l->copy, l->room_copies, l->n_copies + 1)) return NULL;
     float *v = pl_vector_at(table, vector);
     float *copy = in_port ? leases_get(l, PL_SERVER) : malloc(l->dim * sizeof *copy);
     if (!copy) return NULL;
@@ -349,12 +339,7 @@ static void leases_cancel(void *ctx, int worker) {
 static int leases_fetch(void *ctx, const int *vector, int n) {
     struct pl_leases *l = ctx;
     struct pl_vectors *table = pl_engine_vectors(l->engine);
-    if (n > l->room_wanted) {
-        struct pl_input *wanted = realloc(l->wanted, (size_t)n * sizeof *wanted);
-        if (!wanted) return PL_ENOMEM;
-        l->wanted = wanted;
-        l->room_wanted = n;
-    }
+    if (!PL_GROW(l->wanted, l->room_wanted, n)) return PL_ENOMEM;
     for (int i = 0; i < n; i++)
         l->wanted[i] = (struct pl_input){.v = pl_vector_at(table, vector[i]),
                                          .c = 1,

@@ -38,7 +38,7 @@ void pl_membership_answered(struct pl_membership *c, int worker) {
     c->worker[worker].n_stillborn = 0;
 }
 
-/* The server will not start this worker again: a client may take its place. */
+/* The server will not start this worker: a client may take its place. */
 static void membership_give_up(struct pl_membership *c, int worker) {
     if (c->t->clients) c->t->clients->offer(c->port, worker);
 }
@@ -49,6 +49,10 @@ static void membership_due(struct pl_membership *c, int worker, uint64_t at_ns) 
     w->due = true;
     w->due_ns = at_ns;
     pl_engine_starting(c->engine, worker);
+}
+
+static bool membership_is_local(const struct pl_membership *c, int worker) {
+    return c->launch && worker < c->n_local;
 }
 
 /* Restarts a worker, unless it keeps ending before it has done anything. */
@@ -147,17 +151,18 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
         pl_engine_starting(c->engine, worker);
         return;
     }
-    bool again = c->launch && c->respawn && (client || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
+    bool local = membership_is_local(c, worker);
+    bool again = local && c->respawn && (client || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
     if (!c->begun)
         pl_log_warn(&c->job->log, "%s %d %s before the run started", PL_WHO(&c->job->log, worker),
                     how);
     else if (client && !ended && !again && pl_membership_n_here(c) > 0)
         w->n_checks = 1;
-    else if (was_here || c->launch)
+    else if (was_here || local)
         membership_tell_gone(c, worker, how, again);
     if (again && client)
         membership_due(c, worker, 0);
-    else if (c->launch)
+    else if (local)
         membership_respawn(c, worker);
     else if (!c->begun && c->listens)
         pl_engine_starting(c->engine, worker); /* another one may come */
@@ -173,11 +178,11 @@ static void membership_tell(const struct pl_membership *c, const char *listen, u
     *told_ns = now + *every_ns;
     *every_ns *= 2; /* less and less often */
     int n_here = pl_membership_n_here(c);
+    int n_needed = c->least > 0 ? c->least : c->job->n_workers;
     if (c->wait_ns > 0 && n_here == 0)
         snprintf(limit, sizeof limit, ", for up to %g s in all (--wait)", pl_seconds(c->wait_ns));
     (first ? pl_log_detail : pl_log_note)(&c->job->log, "waiting for %d of %d workers at %s%s",
-                                          c->job->n_workers - n_here, c->job->n_workers, listen,
-                                          limit);
+                                          n_needed - n_here, c->job->n_workers, listen, limit);
 }
 
 /* Workers that others start, and that have not come, are not expected any more. */
@@ -193,13 +198,17 @@ static void membership_begin(struct pl_membership *c) {
 int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf,
                          const char *listen, const struct pl_watch *watch, const struct pl_point *p,
                          bool *ended, struct pl_why *why) {
-    int n = c->job->n_workers;
+    int n = c->job->n_workers, n_expected = conf ? c->n_local : n;
     c->listens = listen != NULL;
     if (conf && pl_launch_new(conf, &c->launch)) return pl_fail(why, PL_ENOMEM, "out of memory");
     for (int i = 0; i < n; i++) {
-        int rc = c->launch ? pl_launch_start(c->launch, i, why) : PL_OK;
+        bool local = membership_is_local(c, i);
+        int rc = local ? pl_launch_start(c->launch, i, why) : PL_OK;
         if (rc) return rc;
-        pl_engine_starting(c->engine, i);
+        if (local || !c->launch)
+            pl_engine_starting(c->engine, i);
+        else
+            membership_give_up(c, i);
     }
     uint64_t start = pl_now_ns(), told = 0, every = MEMBERSHIP_TELL_NS;
     uint64_t until = start + MEMBERSHIP_GATHER_NS;
@@ -221,7 +230,7 @@ int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *c
     }
     membership_begin(c);
     int n_here = pl_membership_n_here(c);
-    if (n_here > 0 && n_here < n && (c->launch || n_here < c->least || c->least == 0))
+    if (n_here > 0 && n_here < n_expected && (c->launch || n_here < c->least || c->least == 0))
         pl_log_warn(&c->job->log,
                     "the run begins with %d of %d workers: the others did not join "
                     "within %.3g s",
@@ -262,6 +271,7 @@ void pl_membership_check(struct pl_membership *c) {
 
 const char *pl_membership_phase(const struct pl_membership *c, int worker) {
     if (c->launch && pl_launch_stopped(c->launch, worker)) return "stopped from outside";
+    if (pl_engine_life(c->engine, worker) == PL_DISCONNECTED) return "disconnected";
     switch (c->t->port.phase(c->port, worker)) {
     case PL_PHASE_AWAY: return "away";
     case PL_PHASE_WAITING: return "waiting for an order";

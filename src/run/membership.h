@@ -24,7 +24,8 @@ struct pl_membership {
     struct pl_engine *engine;
     const struct pl_transport *t;
     struct pl_port *port;
-    struct pl_launch *launch; /* NULL: others start the workers */
+    struct pl_launch *launch; /* NULL: others start all workers */
+    int n_local;              /* the first workers are started here, the others by others */
     bool respawn;             /* restart workers that end */
     int least;                /* of those, with which the run begins; 0: all */
     uint64_t wait_ns;         /* for workers that others start; 0: for ever */
@@ -42,9 +43,9 @@ int pl_membership_new(const struct pl_job *job, const struct pl_transport *t, st
                       struct pl_membership *out); /* 0 or PL_ENOMEM */
 void pl_membership_free(struct pl_membership *c);
 
-/* Starts all workers, if conf is not NULL, and waits until all have joined, or for some time if
- * others start them, which join at `listen` (nowhere if it is NULL). *ended is set if the watch
- * ended the run. */
+/* Starts the first n_local workers, if conf is not NULL, and waits until they have joined; others
+ * may join from then on. If others start all of them, it waits for some time; they join at `listen`
+ * (nowhere if it is NULL). *ended is set if the watch ended the run. */
 int pl_membership_gather(struct pl_membership *c, const struct pl_launch_conf *conf,
                          const char *listen, const struct pl_watch *watch, const struct pl_point *p,
                          bool *ended, struct pl_why *why);

@@ -1,7 +1,6 @@
 #include "run/server.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/seconds.h"
 #include "run/copy.h"
@@ -97,11 +96,11 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = current ? server_way(s, worker, r, pl_now_ns()) : 0,
                          .samples = r->samples,
                          .loss = r->loss};
-    int rc = pl_engine_lacks(s->engine, worker, r->absent, r->n_absent);
-    if (rc) return pl_fail(s->why, rc, "out of memory for a result");
-    bool away = pl_engine_life(s->engine, worker) == PL_DISCONNECTED;
-    rc = server_event(s, &e, server_defect(r->defect));
-    if (away && s->gateway) pl_gateway_answered(s->gateway, worker);
+    if (current && r->n_absent > 0 && pl_engine_lacks(s->engine, worker, r->absent, r->n_absent))
+        return pl_fail(s->why, PL_ENOMEM, "out of memory for a result");
+    bool away = s->gateway && pl_engine_life(s->engine, worker) == PL_DISCONNECTED;
+    int rc = server_event(s, &e, server_defect(r->defect));
+    if (away) pl_gateway_answered(s->gateway, worker);
     if (current && e.kind == PL_ARRIVE) pl_clients_result(s, r); /* it was not rejected */
     return rc;
 }
@@ -266,13 +265,14 @@ static int server_time(struct server *s) {
 
 /* Workers that have lost their connection, and those that are back. */
 static int server_moved(struct server *s) {
-    int worker, rc = PL_OK;
-    bool away;
-    while (!rc && s->gateway && pl_gateway_moved(s->gateway, &worker, &away)) {
-        struct pl_event back = {.kind = PL_JOIN, .worker = worker};
-        if (away)
-            rc = pl_engine_disconnected(s->engine, worker, server_stamp(s), s->why);
-        else if (pl_engine_life(s->engine, worker) == PL_DISCONNECTED)
+    struct pl_gateway_move m;
+    int rc = PL_OK;
+    while (!rc && s->gateway && pl_gateway_moved(s->gateway, &m)) {
+        struct pl_event back = {.kind = PL_JOIN, .worker = m.worker};
+        if (m.name[0] && s->conf->named) s->conf->named(s->conf->events_ctx, m.worker, m.name);
+        if (m.away)
+            rc = pl_engine_disconnected(s->engine, m.worker, server_stamp(s), s->why);
+        else if (pl_engine_life(s->engine, m.worker) == PL_DISCONNECTED)
             rc = server_event(s, &back, NULL);
     }
     return rc;

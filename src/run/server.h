@@ -18,7 +18,7 @@ struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
     int n_servers;      /* ranks that share the vector; 0 and 1: this one alone */
-    bool spawn;         /* start the workers */
+    int n_local;        /* workers that it starts, the first ones; the others join */
     bool respawn;       /* restart workers that end */
     const char *listen; /* where other programs can join; NULL: nowhere */
     const char *where;  /* the same, and on which address, for people */
@@ -32,7 +32,9 @@ struct pl_server_conf {
     uint64_t wait_ns;     /* for workers of other programs, before giving up; 0: for ever */
     struct pl_watch watch;
     pl_control_log *events; /* the event log; NULL: none */
-    void *events_ctx;
+    /* A worker has a certificate with this name; or NULL. */
+    void (*named)(void *ctx, int worker, const char *name);
+    void *events_ctx;                           /* of both */
     void (*second)(void *ctx, uint64_t now_ns); /* about once per second, or NULL */
     void *second_ctx;
 

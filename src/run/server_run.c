@@ -124,7 +124,7 @@ static int run_open(struct server *s) {
     s->shards = (struct pl_shards){
         .job = job, .group = s->conf->transport->group, .cut = pl_cut_of(job, n_servers)};
     struct pl_port_conf port = {.listen = s->conf->listen,
-                                .starts = s->conf->spawn,
+                                .starts = s->conf->n_local > 0,
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers,
@@ -179,7 +179,7 @@ static bool run_news(void *ctx, const struct pl_news *news) {
 static int run_measure_waits(struct server *s) {
     s->core.fd = -1;
     s->out->core_wait = NAN;
-    if (!s->conf->spawn) return PL_OK;
+    if (s->conf->n_local == 0) return PL_OK;
     pl_core_wait_open(&s->core);
     if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
     s->out->core_wait = 0;
@@ -206,22 +206,23 @@ static int run_gather(struct server *s, bool *ended) {
     struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
                                   s->conf->made, s->conf->made_ctx,  s->waited};
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
+    s->membership.n_local = s->conf->n_local;
     s->membership.respawn = s->conf->respawn;
     s->membership.least = s->conf->min_workers;
     s->membership.wait_ns = s->conf->wait_ns;
     s->membership.news = run_news;
     s->membership.ctx = s;
-    return pl_membership_gather(&s->membership, s->conf->spawn ? &conf : NULL,
-                                s->conf->spawn ? NULL : s->conf->where, &s->conf->watch, &p, ended,
-                                s->why);
+    return pl_membership_gather(&s->membership, s->conf->n_local > 0 ? &conf : NULL,
+                                s->conf->n_local > 0 ? NULL : s->conf->where, &s->conf->watch, &p,
+                                ended, s->why);
 }
 
 static int run_begin(struct server *s) {
     bool ended = false;
     int rc = run_measure_waits(s);
-    if (!rc && !s->conf->spawn) rc = run_gateway(s);
+    if (!rc && s->conf->n_local == 0) rc = run_gateway(s);
     if (!rc) rc = run_gather(s, &ended);
-    if (!rc && s->conf->spawn) rc = run_gateway(s);
+    if (!rc && s->conf->n_local > 0) rc = run_gateway(s);
     if (!rc) rc = run_helpers(s);
     s->began = s->known = s->view->version;
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
@@ -251,10 +252,10 @@ static void run_save(struct server *s) {
     if (s->left_alone)
         pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
                 pl_seconds(s->end_ns), (unsigned long long)s->view->version,
-                s->conf->respawn    ? ""
-                : s->conf->spawn    ? "; use --respawn to restart workers"
-                : s->conf->save_dir ? "; use --resume auto to continue from the last checkpoint"
-                                    : "");
+                s->conf->respawn       ? ""
+                : s->conf->n_local > 0 ? "; use --respawn to restart workers"
+                : s->conf->save_dir    ? "; use --resume auto to continue from the last checkpoint"
+                                       : "");
 }
 
 /* Gets the model while workers and servers can still answer. If one does not, the results are those

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "run/checkpoint_state.h"
 
 _Static_assert(_Generic((pl_real)0, float : 1, default : 0), "reals are saved as F32");
@@ -34,11 +35,7 @@ void pl_snapshot_free(struct pl_snapshot *s) {
 static bool snapshot_grow(struct pl_snapshot *s) {
     if (s->n < s->n_room) return true;
     size_t room = 2 * s->n_room + 16;
-    struct pl_tensor *tensor = realloc(s->tensor, room * sizeof *tensor);
-    if (tensor) s->tensor = tensor;
-    struct snapshot_piece *piece = realloc(s->piece, room * sizeof *piece);
-    if (piece) s->piece = piece;
-    if (!tensor || !piece) return false;
+    if (!PL_RESIZE(s->tensor, room) || !PL_RESIZE(s->piece, room)) return false;
     s->n_room = room;
     return true;
 }
@@ -133,15 +130,9 @@ bool pl_snapshot_finite(const struct pl_snapshot *s) {
 }
 
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value) {
-    if (s->n_text == s->n_text_room) {
-        size_t room = 2 * s->n_text_room + 16;
-        struct pl_meta *grown = realloc(s->text, room * sizeof *grown);
-        if (!grown) {
-            s->failed = true;
-            return;
-        }
-        s->text = grown;
-        s->n_text_room = room;
+    if (!PL_GROW(s->text, s->n_text_room, s->n_text + 1)) {
+        s->failed = true;
+        return;
     }
     struct pl_meta copy = {.key = strdup(key), .value = strdup(value)};
     if (!copy.key || !copy.value) s->failed = true;

@@ -8,9 +8,11 @@
 #include "run/checkpoint.h"
 #include "sys/address.h"
 #include "sys/clock.h"
+#include "sys/memory.h"
 #include "transport/http_follow.h"
 
 #define STANDBY_NAP_NS 100000000u
+#define STANDBY_NAPS 10
 /* Servers that are resumed from an older checkpoint of the same run count by one: they stay below.
  */
 #define STANDBY_EPOCHS 1000
@@ -70,7 +72,7 @@ static int standby_step(struct follow *f) {
     const struct pl_log *log = f->conf->gateway.log;
     struct pl_copy_of_run answer;
     uint64_t has = f->has.bytes ? f->has.version : UINT64_MAX;
-    enum pl_followed what = pl_follower_next(f->follower, has, &answer);
+    enum pl_followed what = pl_follower_next(f->follower, has, f->has.run, f->has.epoch, &answer);
     bool there = what == PL_FOLLOWED_COPY || what == PL_FOLLOWED_SAME;
     if (there && !f->there) pl_log_note(log, "following %s", f->conf->first);
     if (f->there && what == PL_FOLLOWED_GONE)
@@ -90,18 +92,20 @@ static int standby_step(struct follow *f) {
         return pl_fail(f->why, PL_ERUN, "cannot follow %s: %s", f->conf->first, answer.why);
     case PL_FOLLOWED_GONE: break;
     }
-    if (standby_elected(f)) return PL_OK;
-    pl_sleep_ns(STANDBY_NAP_NS);
+    for (int i = 0; i < STANDBY_NAPS; i++) { /* a question takes longer, if the server hangs */
+        if (standby_elected(f)) return PL_OK;
+        pl_sleep_ns(STANDBY_NAP_NS);
+    }
     return PL_ETIMEDOUT;
 }
 
 /* A checkpoint from memory. */
 static int standby_read(const struct standby_copy *c, struct pl_saved **out, struct pl_why *why) {
     char path[64];
-    FILE *file = tmpfile();
+    FILE *file = pl_memory_file(); /* a full disk does not matter now */
     if (!file || fwrite(c->bytes, 1, c->n, file) != c->n || fflush(file)) {
         if (file) fclose(file);
-        return pl_fail(why, PL_EIO, "cannot write a temporary file of %zu bytes", c->n);
+        return pl_fail(why, PL_ENOMEM, "out of memory for %zu bytes of a checkpoint", c->n);
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(file));
     int rc = pl_checkpoint_read(path, out, why);

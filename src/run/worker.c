@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/seconds.h"
 #include "learn/replica_mean.h"
 #include "sys/fpu.h"
@@ -74,6 +75,7 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
         r.defect = PL_NOT_COMPUTED;
     else if (!isfinite(r.loss) || (note.checks && !pl_task_finite(w->job, &at, o->out, r.loss)))
         r.defect = PL_NOT_FINITE;
+    if (o->half_out) pl_bf16_narrow_here(o->out, w->job->model->dim);
     w->pushed = o->task;
     worker_report_wait(w, false);
     w->t->link.push(w->link, &r);

@@ -16,7 +16,6 @@
 #include "transport/greeting.h"
 #include "transport/link.h"
 #include "transport/liveness.h"
-#include "transport/mpi.h"
 
 #define CLIENT_TRY_NS UINT64_C(20000000)      /* between two tries to connect */
 #define CLIENT_QUEUE_NS UINT64_C(10000000000) /* for a place in the server's queue, at least */
@@ -240,6 +239,14 @@ bool pl_client_link_lost(const struct pl_link *l) {
     return l->lost && !atomic_load(&l->head->shutdown);
 }
 
+bool pl_client_link_over(const struct pl_link *l) {
+    return atomic_load(&l->head->shutdown);
+}
+
+bool pl_client_link_hung_up(const struct pl_link *l) {
+    return l->sock >= 0 && pl_liveness_lost(l->sock);
+}
+
 bool pl_client_link_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
     ssize_t n = l->sock >= 0 ? recv(l->sock, out, PL_WORD_MAX - 1, MSG_DONTWAIT) : 0;
     /* what this client said and the server did not read comes first, as an error */
@@ -336,14 +343,6 @@ int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
 const struct pl_join_ops pl_shm_join = {pl_client_link_connect, pl_client_link_pull,
                                         pl_client_link_lost,    pl_client_link_farewell,
                                         pl_client_link_say,     pl_client_link_newest};
-
-int pl_client_transport(const char *path, const struct pl_transport **out, struct pl_why *why) {
-    bool far = strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
-    bool ranks = strcmp(path, PL_MPI_SERVER) == 0;
-    int rc = ranks ? pl_mpi_load(why) : PL_OK;
-    *out = ranks ? pl_mpi_transport() : far ? &pl_http : &pl_shm;
-    return rc;
-}
 
 /* --- relaying ---------------------------------------------------------------------------- */
 

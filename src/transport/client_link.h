@@ -31,6 +31,8 @@ struct pl_client_link_conf {
     uint64_t wait_ns;          /* for a server to listen at the path */
     /* Called once if there is no server yet, before the wait. May be NULL. */
     void (*waiting)(void *ctx, const char *sentence);
+    /* Whether to give up, over HTTP, where a signal may come at any time. May be NULL. */
+    bool (*stop)(void *ctx);
     void *ctx;
     const char *keys;     /* over HTTPS: folder of its certificate */
     struct pl_past *past; /* over HTTP: kept up to date while there is a link; NULL: forgotten */
@@ -61,6 +63,9 @@ int pl_client_link_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *ou
 
 /* After PL_ECANCELLED: whether the server has gone without shutting down. */
 bool pl_client_link_lost(const struct pl_link *l);
+bool pl_client_link_over(const struct pl_link *l); /* the run has ended */
+/* Whether the server has hung up, or is gone, whatever the client knows. */
+bool pl_client_link_hung_up(const struct pl_link *l);
 
 /* After PL_ECANCELLED: the sentence with which the server hung up, and whether the client may join
  * again. Returns false if it did not hang up. */
@@ -90,11 +95,6 @@ struct pl_join_ops {
 };
 
 extern const struct pl_join_ops pl_shm_join;
-
-/* The transport by which a client reaches a server: an address that begins with http:// or https://
- * is on any machine, PL_MPI_SERVER is rank 0 of the MPI job that this process is a rank of, and a
- * path is on this machine. 0, or PL_EMISSING: this build has no MPI. */
-int pl_client_transport(const char *path, const struct pl_transport **out, struct pl_why *why);
 #define PL_MPI_SERVER "mpi:"
 
 /* Over HTTP. The text at a path of the server, which must have been told `keys` as a client is: at

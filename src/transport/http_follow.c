@@ -58,7 +58,8 @@ static enum pl_followed follow_answer(long status, const struct http_way *w,
     return PL_FOLLOWED_NO;
 }
 
-enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, struct pl_copy_of_run *out) {
+enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, const char *run,
+                                  uint64_t epoch, struct pl_copy_of_run *out) {
     struct http_way *w = &f->link->side;
     char url[2 * HTTP_PATH];
     pl_http_way_begin(w, "GET", "");
@@ -68,7 +69,11 @@ enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, struct pl
     curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, FOLLOW_SILENCE_S);
     pl_http_way_add(w, PL_WIRE_ADDRESS, "%s", f->address);
-    if (has != UINT64_MAX) pl_http_way_add(w, PL_WIRE_SEEN, "%" PRIu64, has);
+    if (has != UINT64_MAX) {
+        pl_http_way_add(w, PL_WIRE_SEEN, "%" PRIu64, has);
+        pl_http_way_add(w, PL_WIRE_RUN, "%s", run);
+        pl_http_way_add(w, PL_WIRE_EPOCH, "%" PRIu64, epoch);
+    }
     w->grows = true;
     w->body = f->bytes;
     w->room = f->room;
@@ -93,8 +98,9 @@ void pl_follower_close(struct pl_follower *f) {
     (void)f;
 }
 
-enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, struct pl_copy_of_run *out) {
-    (void)f, (void)has, (void)out;
+enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, const char *run,
+                                  uint64_t epoch, struct pl_copy_of_run *out) {
+    (void)f, (void)has, (void)run, (void)epoch, (void)out;
     return PL_FOLLOWED_NO;
 }
 

@@ -35,7 +35,9 @@ struct pl_copy_of_run {
     char why[PL_WORD_MAX]; /* if there is no answer, or it was refused */
 };
 
-/* Waits for seconds. `has`: the version of the copy that it has kept; UINT64_MAX: none. */
-enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, struct pl_copy_of_run *out);
+/* Waits for seconds. `has`: the version of the copy that it has kept, of that server of that run;
+ * UINT64_MAX: none. */
+enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, const char *run,
+                                  uint64_t epoch, struct pl_copy_of_run *out);
 
 #endif

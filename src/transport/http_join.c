@@ -112,11 +112,15 @@ static long http_ask(struct pl_link *l, const struct pl_newcomer *c, char about[
     return status;
 }
 
-/* Whether it is too late to try again, with the reason; otherwise waits a little. */
+/* Whether it is too late to try again, with the reason; otherwise waits a little, and turns to the
+ * next address. */
 static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf, bool first,
                       uint64_t end, struct pl_why *why) {
     uint64_t now = pl_now_ns();
-    bool interrupted = false;
+    bool interrupted = conf->stop && conf->stop(conf->ctx);
+    if (l->side.silence == HTTP_STRANGER && !strchr(l->servers, ',')) /* there is no other */
+        return pl_fail(why, PL_EUSAGE, "the server at %.200s is not trusted: %.200s", l->url,
+                       l->side.error);
     if (now >= end)
         return pl_fail(why, PL_EIO, "no server answers at %.200s: %.200s", l->url, l->side.error);
     if (first && conf->waiting) {
@@ -125,10 +129,12 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
                  (double)conf->wait_ns * 1e-9);
         conf->waiting(conf->ctx, text);
     }
-    pl_nap_on(&l->bell, atomic_load(&l->bell), now, pl_until(now, 4 * HTTP_BACK_OFF_NS),
-              &interrupted);
-    return interrupted ? pl_fail(why, PL_EINTR, "interrupted while waiting for %.200s", l->url)
-                       : PL_OK;
+    if (!interrupted)
+        pl_nap_on(&l->bell, atomic_load(&l->bell), now, pl_until(now, 4 * HTTP_BACK_OFF_NS),
+                  &interrupted);
+    if (interrupted) return pl_fail(why, PL_EINTR, "interrupted while waiting for %.200s", l->url);
+    http_turn(l);
+    return PL_OK;
 }
 
 /* Whether a server of the same run came after this one. */
@@ -153,16 +159,17 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
                      struct pl_welcome *welcome, struct pl_why *why) {
     uint64_t end = pl_until(pl_now_ns(), conf->wait_ns);
     char about[PL_ABOUT_MAX];
+    l->joining = conf;
     for (bool first = true;; first = false) {
         long status = http_ask(l, &conf->client, about);
         if (status == 201) break;
         if (status != 0 && status != 503)
             return pl_fail(why, PL_ERUN, "the server at %.100s refuses: %.380s", l->url,
                            about[0] ? about : "it gives no reason");
-        http_turn(l);
         int rc = http_again(l, conf, first, end, why);
         if (rc) return rc;
     }
+    l->joining = NULL;
     if (http_outdated(l))
         return pl_fail(why, PL_ERUN,
                        "the server at %.200s has epoch %" PRIu64 " of this run, and one with epoch "
@@ -173,7 +180,9 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
     snprintf(welcome->about, sizeof welcome->about, "%s", about);
     memcpy(l->key, l->side.key, sizeof l->key);
     l->dim = welcome->dim;
-    if (strlen(l->key) != PL_WIRE_KEY || l->dim < 1 || l->dim > JOIN_DIM_MAX)
+    size_t dim = conf->client.dim;
+    if (strlen(l->key) != PL_WIRE_KEY || l->dim < 1 || l->dim > JOIN_DIM_MAX ||
+        (dim > 0 && dim != l->dim) || welcome->worker < 0)
         return pl_fail(why, PL_EDATA, "%.200s is not a paceline server of this protocol", l->url);
     return PL_OK;
 }
@@ -245,6 +254,7 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
     uint64_t end = pl_until(pl_now_ns(), conf->wait_ns);
     int rc = pl_http_prepare(conf, "worker", &l, why);
     long status = 0;
+    if (!rc) l->joining = conf;
     for (bool first = true; !rc && status == 0; first = false) {
         char url[2 * HTTP_PATH];
         pl_http_way_begin(&l->side, "GET", "");
@@ -255,7 +265,6 @@ int pl_http_fetch(const struct pl_client_link_conf *conf, const char *path, char
         status = pl_http_way_perform(&l->side);
         out[l->side.n] = '\0';
         if (status == 503) status = 0;
-        if (status == 0) http_turn(l);
         if (status == 0) rc = http_again(l, conf, first, end, why);
     }
     if (!rc && status != 200)

@@ -1,4 +1,6 @@
-/* The inside of a link over HTTP, which its files share.
+/* The inside of a link over HTTP, which its files share. They call each other in a circle: requests
+ * (http_way.c) hand the lines of a stream to the thread that listens (http_talk.c), which makes
+ * requests, and asks the standby (http_vote.c) whether the link has ended.
  *
  * One thread sends results and asks for orders, both in one request, beginning when the result is
  * pushed; another listens to the events of the seat: cancels, the end, and beats, whose absence
@@ -29,6 +31,13 @@ enum talk { TALK_IDLE, TALK_ASKED, TALK_ANSWERED };
 /* How it ended. */
 enum end { END_NOT, END_LEFT, END_OVER, END_LOST };
 
+/* Why there was no answer. */
+enum http_silence {
+    HTTP_LOST,    /* or there was one */
+    HTTP_REFUSED, /* nobody listens there */
+    HTTP_STRANGER /* its certificate is not of our authority, or of another host */
+};
+
 /* One kind of request and its connection. */
 struct http_way {
     CURL *easy;
@@ -52,7 +61,7 @@ struct http_way {
     char run[PL_RUN_ID_MAX], standby[HTTP_PATH];
     uint64_t epoch;
     bool returns;
-    bool refused; /* nobody listens there */
+    enum http_silence silence;
 };
 
 struct pl_link {
@@ -65,6 +74,7 @@ struct pl_link {
     char run[PL_RUN_ID_MAX];     /* of the server, */
     uint64_t epoch;              /* likewise */
     struct pl_past *past;        /* the owner's, and its thread's; or NULL */
+    const struct pl_client_link_conf *joining; /* while there has been no server; then NULL */
     struct http_way talk, events, side;
     struct pl_thread *talker, *listener;
     float *in[2], *out; /* an order's input and the one before it; the result */

@@ -110,6 +110,9 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
     w->body = (char *)l->in[to];
     w->room = l->room;
     long status = pl_http_way_perform(w);
+    if (status == 409)
+        pl_http_nap(l, HTTP_BACK_OFF_NS); /* an earlier request is not answered yet */
+    if (status == 503) snprintf(w->error, sizeof w->error, "it is not ready");
     if (status == 0 || status == 409 || status == 503) return false;
     pl_lock_enter(l->lock);
     l->has_result = false; /* the server has it */
@@ -147,7 +150,7 @@ static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since,
     pl_lock_enter(l->lock);
     bool returns = l->returns || l->standby[0];
     pl_lock_leave(l->lock);
-    if (w->refused && !returns && now - *since > TALK_REFUSED_NS) {
+    if (w->silence == HTTP_REFUSED && !returns && now - *since > TALK_REFUSED_NS) {
         pl_http_end(l, END_LOST, false,
                     "nothing listens there any more: the run has ended, or its server was killed "
                     "and has no checkpoint to continue from");
@@ -205,7 +208,8 @@ void pl_http_listen(void *arg) {
             if (status == 410 && w->over)
                 pl_http_end(l, END_OVER, false, "");
             else
-                pl_http_end(l, END_LOST, true, "the server does not know this client any more");
+                pl_http_end(l, END_LOST, status == 404 || w->again,
+                            "the server does not know this client any more");
             break;
         }
         if (!pl_http_ended(l) && talk_gave_up(l, w, &since, &wait)) break;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/grow.h"
 #include "transport/http_state.h"
 
 #define WAY_CONNECT_S 10L
@@ -50,7 +51,8 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     w->headers = NULL;
     w->n = w->line_n = 0;
     w->grows = false;
-    w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = w->refused = false;
+    w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = false;
+    w->silence = HTTP_LOST;
     w->version = w->epoch = 0;
     w->run[0] = w->standby[0] = '\0';
     w->order = (struct pl_order){0};
@@ -88,6 +90,12 @@ void pl_http_way_send(struct http_way *w, const void *body, size_t n) {
     curl_easy_setopt(w->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
 }
 
+static bool way_stops(const struct http_way *w) {
+    struct pl_link *l = w->link;
+    if (w != &l->side) return atomic_load(&l->stop);
+    return l->joining && l->joining->stop && l->joining->stop(l->joining->ctx);
+}
+
 /* Carries it out. The status of HTTP; 0: there was no answer, w->error says why, or the link is
  * being closed. */
 long pl_http_way_perform(struct http_way *w) {
@@ -97,7 +105,7 @@ long pl_http_way_perform(struct http_way *w) {
     pl_http_way_add(w, "Expect", "%s", ""); /* it is never asked for */
     curl_easy_setopt(w->easy, CURLOPT_HTTPHEADER, w->headers);
     if (curl_multi_add_handle(w->multi, w->easy)) return 0;
-    while (running && !(atomic_load(&w->link->stop) && w != &w->link->side)) {
+    while (running && !way_stops(w)) {
         if (curl_multi_perform(w->multi, &running)) break;
         if (running) curl_multi_poll(w->multi, NULL, 0, 1000, NULL);
     }
@@ -108,7 +116,8 @@ long pl_http_way_perform(struct http_way *w) {
     if (done) curl_easy_getinfo(w->easy, CURLINFO_RESPONSE_CODE, &status);
     long error = 0;
     if (code == CURLE_COULDNT_CONNECT) curl_easy_getinfo(w->easy, CURLINFO_OS_ERRNO, &error);
-    w->refused = error == ECONNREFUSED;
+    if (error == ECONNREFUSED) w->silence = HTTP_REFUSED;
+    if (code == CURLE_PEER_FAILED_VERIFICATION) w->silence = HTTP_STRANGER;
     curl_multi_remove_handle(w->multi, w->easy);
     if (!done && !w->error[0]) snprintf(w->error, sizeof w->error, "%s", curl_easy_strerror(code));
     return status;
@@ -163,12 +172,7 @@ static size_t way_header(char *data, size_t size, size_t n, void *ctx) {
 }
 
 static bool way_grow(struct http_way *w, size_t bytes) {
-    size_t room = 2 * (w->n + bytes);
-    char *more = w->grows ? realloc(w->body, room) : NULL;
-    if (!more) return false;
-    w->body = more;
-    w->room = room;
-    return true;
+    return w->grows && PL_GROW(w->body, w->room, w->n + bytes);
 }
 
 /* The body: lines of a stream, or bytes for which there must be room. */

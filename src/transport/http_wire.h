@@ -1,4 +1,4 @@
-/* The names that both ends of a link over HTTP use; docs/protocol.md describes the requests.
+/* The names that both ends of a link over HTTP use; docs/network.md describes the requests.
  *
  * Vectors are bodies, everything else is in headers.
  *

@@ -3,12 +3,14 @@
 
 #include <stdlib.h>
 
+#include "base/grow.h"
+
 bool pl_exchange_open(struct pl_exchange *e, size_t dim, float *(*at)(void *ctx, uint32_t number),
                       void *ctx) {
     if (e->open) return true;
     *e = (struct pl_exchange){.open = true, .dim = dim, .at = at, .ctx = ctx};
-    e->room_send = pl_mpi_size();
-    e->send = calloc((size_t)e->room_send, sizeof(*e->send));
+    e->room_send = (size_t)pl_mpi_size();
+    e->send = calloc(e->room_send, sizeof(*e->send));
     if (!e->send) {
         e->open = false;
         return false;
@@ -31,12 +33,7 @@ static void exchange_tidy(struct pl_exchange *e) {
 }
 
 static bool exchange_grow(struct pl_exchange *e) {
-    if (e->n_send < e->room_send) return true;
-    MPI_Request *grown = realloc(e->send, 2 * (size_t)e->room_send * sizeof(*grown));
-    if (!grown) return false;
-    e->send = grown;
-    e->room_send *= 2;
-    return true;
+    return PL_GROW(e->send, e->room_send, e->n_send + 1);
 }
 
 static void exchange_answer(struct pl_exchange *e, int rank, uint32_t number) {
@@ -62,11 +59,7 @@ void pl_exchange_answer(struct pl_exchange *e) {
 bool pl_exchange_room(struct pl_exchange *e, int n) {
     e->n_receive = 0;
     if (2 * n <= e->room_receive) return true;
-    MPI_Request *receive = realloc(e->receive, 2 * (size_t)n * sizeof(*receive));
-    if (receive) e->receive = receive;
-    uint32_t *question = realloc(e->question, (size_t)n * sizeof *question);
-    if (question) e->question = question;
-    if (!receive || !question) return false;
+    if (!PL_RESIZE(e->receive, 2 * n) || !PL_RESIZE(e->question, n)) return false;
     e->room_receive = 2 * n;
     return true;
 }

@@ -35,7 +35,8 @@ struct pl_exchange {
     uint32_t asked; /* number of the vector that another rank asks for */
     MPI_Request ask;
     MPI_Request *send; /* [n_send] vectors being sent */
-    int n_send, room_send;
+    int n_send;
+    size_t room_send;
     MPI_Request *receive; /* [n_receive] vectors being received, and questions being sent */
     uint32_t *question;   /* [n_receive / 2] */
     int n_receive, room_receive;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "transport/mpi.h"
@@ -44,10 +45,8 @@ static float *link_own(void *ctx, uint32_t number) {
     if (number > l->n_own) {
         uint32_t n = l->n_own ? l->n_own : 64;
         while (n < number) n *= 2;
-        float **grown = realloc(l->own, n * sizeof(*grown));
-        if (!grown) return NULL;
-        memset(grown + l->n_own, 0, (n - l->n_own) * sizeof *grown);
-        l->own = grown;
+        if (!PL_RESIZE(l->own, n)) return NULL;
+        memset(l->own + l->n_own, 0, (n - l->n_own) * sizeof *l->own);
         l->n_own = n;
     }
     if (!l->own[number - 1]) l->own[number - 1] = link_vector(link_dim(l));

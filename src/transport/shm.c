@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "sys/clock.h"
-#include "sys/futex.h"
 #include "sys/process.h"
 #include "transport/client_link.h"
 #include "transport/link.h"

@@ -7,7 +7,6 @@
 
 #include "base/bf16.h"
 #include "sys/clock.h"
-#include "sys/futex.h"
 #include "transport/shm_port.h"
 
 /* --- joining ----------------------------------------------------------------------------- */

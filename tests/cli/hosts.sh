@@ -116,7 +116,7 @@ PY
 echo "-- PyTorch on 3 hosts"
 ip -n "$net-s" link set port2 up
 python=/usr/bin/python3
-if ! $python -c "import torch" 2>/dev/null; then
+if ! $python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; then
     echo "PyTorch is not installed; this part is skipped"
     exit 0
 fi

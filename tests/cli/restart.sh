@@ -45,6 +45,7 @@ echo "-- epochs"
 serve third $run --updates 100000 --listen "$address"
 join
 epoch=$(header Paceline-Epoch)
+dim=$(header Paceline-Dim)
 id=$(header Paceline-Run)
 [ "$epoch" = 3 ] && [ "$(header Paceline-Returns)" = 1 ] || fail "$(cat "$work/head")"
 join -H "Paceline-Run: $id" -H 'Paceline-Epoch: 4' -H 'Paceline-Seen: 5'
@@ -65,7 +66,7 @@ class Old(http.server.BaseHTTPRequestHandler):
         Old.n = getattr(Old, "n", 0) + 1
         new = Old.n == 1
         self.send_response(201 if self.path.endswith("seats") else 404)
-        for k, v in {"Seat": "0" * 32, "Worker": 0, "Workers": 1, "Dim": 650, "Run": "r",
+        for k, v in {"Seat": "0" * 32, "Worker": 0, "Workers": 1, "Dim": sys.argv[2], "Run": "r",
                      "Epoch": 7 if new else 6, "Returns": 1}.items():
             self.send_header("Paceline-" + k, str(v))
         self.send_header("Content-Length", "0"); self.end_headers()
@@ -75,7 +76,7 @@ s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Old)
 print(s.server_port, flush=True)
 s.serve_forever()
 PY
-python3 "$work/old.py" "$work/setup" >"$work/old.port" &
+python3 "$work/old.py" "$work/setup" "$dim" >"$work/old.port" &
 pids="$pids $!"
 await "$work/old.port" "[0-9]"
 start_worker refuses "127.0.0.1:$(cat "$work/old.port")"

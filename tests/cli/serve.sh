@@ -31,11 +31,24 @@ start_worker w2 "https://127.0.0.1:$port/" --keys "$work/keys/alice"
 wait "$server" || fail "$(cat "$work/far.err")"
 wait "$first" || fail "$(cat "$work/w1.out")"
 wait "$worker" || fail "$(cat "$work/w2.out")"
-here=$(value "$work/here.json" loss)
-[ -n "$here" ] && [ "$here" = "$(value "$work/far.json" loss)" ] ||
-    fail "loss $here, over HTTPS $(value "$work/far.json" loss)"
+here=$(value "$work/here.json" test_loss)
+[ -n "$here" ] && [ "$here" = "$(value "$work/far.json" test_loss)" ] ||
+    fail "loss $here, over HTTPS $(value "$work/far.json" test_loss)"
 grep -q "joined over the network as alice" "$work/far.err" || fail "$(cat "$work/far.err")"
 [ -z "$(find "$work" -maxdepth 1 -name 'paceline-*')" ] || fail "the folder of its socket is left"
+
+echo "-- half as many bytes"
+# shellcheck disable=SC2086
+serve half $run --listen 127.0.0.1:0 --wire bf16
+start_worker h1 "127.0.0.1:$port"
+first=$worker
+start_worker h2 "127.0.0.1:$port"
+wait "$server" || fail "$(cat "$work/half.err")"
+wait "$first" "$worker" || fail "$(cat "$work/h1.out" "$work/h2.out")"
+grep -q '"rejected":0,' "$work/half.json" || fail "$(cat "$work/half.json")"
+half=$(value "$work/half.json" test_loss)
+echo "$half $here" | awk '{ exit !($1 > 0.98 * $2 && $1 < 1.02 * $2) }' ||
+    fail "loss $half in bf16, $here in f32"
 
 echo "-- only those who belong"
 # shellcheck disable=SC2086
@@ -56,6 +69,16 @@ for keys in --no-keys "$work/other"; do
             fail "another authority: $(cat "$work/code")"
     fi
 done
+status=0
+timeout 20 "$paceline" work "$url" --keys "$work/other" 2>"$work/err" || status=$?
+[ $status != 0 ] && [ $status != 124 ] || fail "a server of another authority: $status"
+grep -q "is not trusted: .*certificate" "$work/err" || fail "$(cat "$work/err")"
+try=0
+until grep -q "a connection from 127.0.0.1 ended before it asked" "$work/strict.err"; do
+    try=$((try + 1))
+    [ $try -lt 100 ] || fail "the server did not report it: $(cat "$work/strict.err")"
+    sleep 0.1
+done
 curl -s --cacert "$work/keys/ca.pem" --cert "$work/keys/worker.pem" \
     --key "$work/keys/worker-key.pem" "$url/healthz" | grep -q ok || fail "no health"
 chmod 644 "$work/keys/alice/worker-key.pem"
@@ -70,6 +93,17 @@ serve listed $run --listen 127.0.0.1:0 --keys "$work/keys"
 grep -q "not in the list" "$work/err" || fail "$(cat "$work/err")"
 kill "$server"
 wait "$server" || :
+
+echo "-- names in certificates"
+chmod 600 "$work/keys/alice/worker-key.pem"
+serve names --data digits --model softmax --method sync --updates 20 --workers 1 \
+    --listen 127.0.0.1:0 --keys "$work/keys" --log-dir "$work/named"
+"$paceline" work "127.0.0.1:$port" --keys "$work/keys/alice" 2>"$work/err" ||
+    fail "$(cat "$work/err")"
+wait "$server" || fail "$(cat "$work/names.err")"
+grep -q "joined over the network as alice" "$work/names.err" || fail "$(cat "$work/names.err")"
+grep -q "away for too long" "$work/names.err" && fail "a run that ended: $(cat "$work/names.err")"
+grep -q '"names":\["alice"\]' "$work/named/history.json" || fail "no name in the history"
 
 echo "-- its header"
 # shellcheck disable=SC2086
@@ -86,8 +120,7 @@ grep -q "listen HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
 
 echo "-- workers come and go"
 serve elastic --data digits --model softmax --method async --workers 3 --min-workers 1 \
-    --updates 1000000 --time 600 --listen 127.0.0.1:0 --target-accuracy 0.8 --eval-every 0.2 \
-    --delay const:t=0.002
+    --updates 100000000 --listen 127.0.0.1:0 --delay const:t=0.002
 start_worker e1 "127.0.0.1:$port"
 kept=$worker
 await "$work/e1.out" "as worker 1 of 3"
@@ -99,8 +132,28 @@ await "$work/elastic.err" "worker 2 left"
 start_worker e3 "127.0.0.1:$port"
 await "$work/e3.out" "as worker 2 of 3"
 kill -9 "$worker"
+await "$work/elastic.err" "worker 2 lost its connection"
+kill "$server"
 wait "$server" || fail "$? $(cat "$work/elastic.err" "$work/elastic.json")"
 wait "$kept" || fail "$(cat "$work/e1.out")"
+
+echo "-- some workers are started, others join"
+"$paceline" train --data digits --model softmax --method sync --workers 2 --start 1 \
+    --listen 127.0.0.1:0 --updates 100000000 >"$work/mixed.out" 2>"$work/mixed.err" &
+server=$!
+pids="$pids $server"
+await "$work/mixed.err" "workers can join over"
+start_worker m1 "127.0.0.1:$(port_of "$work/mixed.err")"
+await "$work/m1.out" "as worker 2 of 2"
+await "$work/mixed.err" "worker 2 joined over the network"
+kill "$worker"
+wait "$worker" || fail "$(cat "$work/m1.out")"
+await "$work/mixed.err" "worker 2 left; the run continues with 1 of 2"
+start_worker m2 "127.0.0.1:$(port_of "$work/mixed.err")"
+await "$work/m2.out" "as worker 2 of 2"
+kill "$server"
+wait "$server" || fail "$(cat "$work/mixed.err")"
+wait "$worker" || fail "$(cat "$work/m2.out")"
 
 echo "-- the server comes back"
 again="--data digits --model softmax --method async --workers 1 --delay const:t=0.002 \

@@ -1,7 +1,6 @@
 /* The dashboard over a real socket: the page, its data and its stream, what happens when a run
  * ends, and clients that are slow, silent or strange. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>

@@ -20,17 +20,21 @@
 enum { DIM = 33 };
 
 /* A port with a gateway before it. */
+#define DOOR_RUN "a-run"
+#define DOOR_EPOCH 3
+
 struct door {
     struct crew c;
     struct pl_gateway *gateway;
     char url[64];
-    atomic_int n_reports; /* of refusals */
+    atomic_int n_reports; /* of clients that did not join */
     struct pl_log log;
 };
 
 static inline void door_say(void *ctx, int level, const char *sentence) {
     struct door *d = ctx;
-    atomic_fetch_add(&d->n_reports, strstr(sentence, "refused") != NULL);
+    bool reports = strstr(sentence, "refused") || strstr(sentence, "before it asked");
+    atomic_fetch_add(&d->n_reports, reports);
 }
 
 /* With certificates if `keys` is a folder of them. */
@@ -52,6 +56,8 @@ static inline void door_open_with(struct door *d, int n_workers, struct pl_port_
                                 .path = d->c.path,
                                 .n_clients = 8,
                                 .keys = keys,
+                                .run = DOOR_RUN,
+                                .epoch = DOOR_EPOCH,
                                 .setup = "model=none\n",
                                 .log = &d->log};
     if (pl_gateway_open(&g, &d->gateway, &why) == PL_EMISSING) {
@@ -132,22 +138,47 @@ static inline int call(const struct door *d) {
     return sock;
 }
 
-/* The status of the answer to a request, which is written as it is. */
-static inline int ask(const struct door *d, const char *request) {
-    char answer[4096] = "";
+#define ANSWER 4096
+
+/* A socket that accepts connections at this URL, and does not answer. */
+static inline int false_server(char url[64]) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof a;
+    int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(sock, (struct sockaddr *)&a, size), 0);
+    assert_int_equal(listen(sock, 5), 0);
+    assert_int_equal(getsockname(sock, (struct sockaddr *)&a, &size), 0);
+    snprintf(url, 64, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    return sock;
+}
+
+/* The head of the answer to what was sent. */
+static inline void hear(int sock, char answer[ANSWER]) {
     size_t n = 0;
-    int sock = call(d);
-    assert_true(send(sock, request, strlen(request), MSG_NOSIGNAL) >= 0);
+    answer[0] = '\0';
     for (;;) {
         struct pollfd p = {.fd = sock, .events = POLLIN};
         if (poll(&p, 1, 30000) != 1) break;
-        ssize_t got = recv(sock, answer + n, sizeof answer - 1 - n, 0);
+        ssize_t got = recv(sock, answer + n, ANSWER - 1 - n, 0);
         if (got <= 0) break;
         n += (size_t)got;
         answer[n] = '\0';
         if (strstr(answer, "\r\n\r\n")) break;
     }
     close(sock);
+}
+
+/* Sends a request, which is written as it is. */
+static inline int send_request(const struct door *d, const char *request) {
+    int sock = call(d);
+    assert_true(send(sock, request, strlen(request), MSG_NOSIGNAL) >= 0);
+    return sock;
+}
+
+/* The status of the answer. */
+static inline int ask(const struct door *d, const char *request) {
+    char answer[ANSWER];
+    hear(send_request(d, request), answer);
     return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? (int)strtol(answer + 9, NULL, 10) : 0;
 }
 
@@ -167,6 +198,27 @@ static inline void join_by_hand(struct door *d, int number, char key[PL_WIRE_KEY
     snprintf(key, PL_WIRE_KEY + 1, "%s", at + 15);
     close(sock);
     crew_news(&d->c, PL_NEWS_JOINED, number);
+}
+
+/* Waits until the gateway tells that the worker is away, or back. */
+static inline void until_away(struct door *d, bool expected) {
+    struct pl_gateway_move m = {.away = !expected};
+    for (int tries = 0; tries < 10000 && m.away != expected; tries++) {
+        while (pl_gateway_moved(d->gateway, &m)) continue;
+        if (m.away != expected) crew_sleep(2 * MS);
+    }
+    assert_int_equal(m.away, expected);
+}
+
+/* The worker with this key hears its events, and loses that connection: it is away. */
+static inline void listen_and_go(struct door *d, const char *key) {
+    char text[200];
+    int n = snprintf(text, sizeof text, "GET /v1/seats/%s/events" HOST "\r\n", key);
+    int events = call(d);
+    assert_int_equal(send(events, text, (size_t)n, 0), n);
+    assert_int_equal(recv(events, text, 12, MSG_WAITALL), 12);
+    close(events);
+    until_away(d, true);
 }
 
 #endif

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "suite_train.h"
 
 /* --- the evaluator and requests ----------------------------------------------------------------
  */

@@ -104,6 +104,22 @@ TEST(a_pull_has_an_end) {
     door_close(&d);
 }
 
+static bool from_the_third_time(void *ctx) {
+    int *n = ctx;
+    return ++*n >= 3;
+}
+
+/* A server that accepts connections, and never answers, does not hold up who wants to leave. */
+TEST(whoever_waits_for_an_answer_can_stop) {
+    char url[64], text[100];
+    int n = 0, sock = false_server(url);
+    struct pl_client_link_conf conf = {
+        .path = url, .wait_ns = CREW_PATIENCE_NS, .stop = from_the_third_time, .ctx = &n};
+    struct pl_why why = {""};
+    assert_int_equal(pl_http_fetch(&conf, "/v1/setup", text, sizeof text, &why), PL_EINTR);
+    close(sock);
+}
+
 /* A result that was pushed before its worker left counts. */
 TEST(a_result_comes_before_the_good_bye) {
     struct door d;
@@ -279,34 +295,11 @@ TEST(the_end_waits_for_those_who_come_back) {
     door_close(&d);
 }
 
-/* Waits until the gateway tells that the worker is away, or back. */
-static void until_away(struct door *d, bool expected) {
-    int worker;
-    bool away = !expected;
-    for (int tries = 0; tries < 10000 && away != expected; tries++) {
-        while (pl_gateway_moved(d->gateway, &worker, &away)) continue;
-        if (away != expected) crew_sleep(2 * MS);
-    }
-    assert_int_equal(away, expected);
-}
-
-/* The worker with this key hears its events, and loses that connection: it is away. */
-static void listen_and_go(struct door *d, const char *key) {
-    char text[200];
-    int n = snprintf(text, sizeof text, "GET /v1/seats/%s/events" HOST "\r\n", key);
-    int events = call(d);
-    assert_int_equal(send(events, text, (size_t)n, 0), n);
-    assert_int_equal(recv(events, text, 12, MSG_WAITALL), 12);
-    close(events);
-    until_away(d, true);
-}
-
 /* It tells nothing new for a moment. */
 static void stays(struct door *d) {
-    int worker;
-    bool away;
+    struct pl_gateway_move m;
     for (int tries = 0; tries < 100; tries++) {
-        assert_false(pl_gateway_moved(d->gateway, &worker, &away));
+        assert_false(pl_gateway_moved(d->gateway, &m));
         crew_sleep(2 * MS);
     }
 }

@@ -6,7 +6,6 @@
 
 #include "client.h"
 #include "run/worker.h"
-#include "suite_train.h"
 #include "transport/client_link.h"
 
 #define RUN "model=external:dim=5 workers=2 method=async updates=40 lr=0.01 "

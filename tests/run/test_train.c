@@ -7,7 +7,6 @@
  * Seed: PL_TEST_SEED in the environment. PL_TEST_FAULTS: kills and freezes in the storm. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -8,7 +8,6 @@
  *
  * It signals only processes that it started, and children of those. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>

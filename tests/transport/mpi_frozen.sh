@@ -67,7 +67,7 @@ makes_data() {
         [ "$(cut -d' ' -f14 "/proc/$pid/stat")" -gt 30 ] # hundredths of a second
 }
 rm -f pid.*
-ranks 2 sh -c "$each" sh "$PACELINE" train --model softmax --data digits:samples=500000 \
+ranks 2 sh -c "$each" sh "$PACELINE" train --model mf --data lowrank:rank=1024,ratings=5000000 \
     --updates 5 >out 2>err &
 job=$!
 await makes_data || fail "rank 1 makes no data: $(cat err)"

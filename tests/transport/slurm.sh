@@ -97,7 +97,7 @@ fail() {
 # As root and on this machine alone: in tests only.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl=self,vader PMIX_MCA_psec=native
-export PACELINE PACELINE_MPI=$plugin
+export PACELINE_BIN=$PACELINE PACELINE_MPI=$plugin
 awk '/^#!/ { inside = 1 } inside && /^```/ { exit } inside' "$SOURCE_DIR/docs/cluster.md" >job.sh
 grep -q '^srun ' job.sh || fail "there is no job script in docs/cluster.md"
 

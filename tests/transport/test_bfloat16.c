@@ -41,7 +41,7 @@ TEST(bfloat16_is_rounded_to_nearest_even) {
     assert_true(isinf(pl_bf16_float(pl_bf16_of(float_of(0x7f7fffff)))));
 }
 
-TEST(bfloat16_widens_in_place) {
+TEST(bfloat16_converts_in_place) {
     static const size_t length[] = {0, 1, 2, 3, 1023, 1024, 1025, 2047, 2048, 2049, 5000};
     for (size_t k = 0; k < sizeof length / sizeof *length; k++) {
         size_t n = length[k];
@@ -49,8 +49,10 @@ TEST(bfloat16_widens_in_place) {
         uint16_t *half = calloc(n + 1, sizeof *half);
         for (size_t i = 0; i < n; i++) x[i] = (float)i / 3 - 100;
         pl_bf16_narrow(x, n, half);
-        memcpy(v, half, n * sizeof *half);
+        memcpy(v, x, n * sizeof *v);
         v[n] = 77;
+        pl_bf16_narrow_here(v, n);
+        assert_memory_equal(v, half, n * sizeof *half);
         pl_bf16_widen_here(v, n);
         pl_bf16_widen(half, n, x);
         assert_memory_equal(v, x, n * sizeof *v);

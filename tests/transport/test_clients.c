@@ -2,7 +2,6 @@
  * evaluators, bfloat16, and that a hostile one harms only itself. */
 #define _GNU_SOURCE
 
-#include <errno.h>
 #include <poll.h>
 
 #include <signal.h>

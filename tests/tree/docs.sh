@@ -17,10 +17,11 @@ cat "$SOURCE_DIR/README.md" "$SOURCE_DIR"/docs/*.md | awk '
     inside && sub(/\\$/, "") { kept = kept $0; next }
     inside   { print kept $0; kept = "" }' > "$here/commands"
 
-# few UPDATES: cuts the command to that number of updates, and to one seed if it is a race
+# few UPDATES: cuts the command to that number of updates, to few samples per evaluation, and to one
+# seed if it is a race
 few() {
-    command=$(printf '%s\n' "$command" | sed -E 's/ --(updates|seeds) [0-9]+//g')
-    command="$command --updates $1"
+    command=$(printf '%s\n' "$command" | sed -E 's/ --(updates|seeds|eval-samples) [0-9]+//g')
+    command="$command --updates $1 --eval-samples 200"
     case $command in *\ race\ *) command="$command --seeds 1" ;; esac
 }
 
@@ -44,15 +45,15 @@ while IFS= read -r line; do
     n=$((n + 1))
     # a replay without other options is exact, and is left as it is
     case $command in
-    *\ train\ *--resume*) few 40 ;;
+    *\ train\ *--resume*) few 16 ;;
     *\ race\ *--resume*) ;;
-    *\ simulate\ * | *\ train\ * | *\ race\ *--out* | *\ replay\ *\ --*) few 20 ;;
+    *\ simulate\ * | *\ train\ * | *\ race\ *--out* | *\ replay\ *\ --*) few 8 ;;
     *\ race\ *)
-        few 20
+        few 8
         command="$command --out run-$n"
         ;;
     esac
-    # twenty updates may end with a loss above its start, and that is status 1
+    # eight updates may end with a loss above its start, and that is status 1
     if ! (cd "$here/$blocks" && eval "$command") > "$here/out" 2>&1 < /dev/null &&
         ! grep -q '^paceline: the run diverged: the loss rose' "$here/out"; then
         echo "failed: $command"
@@ -60,6 +61,15 @@ while IFS= read -r line; do
         failed=$((failed + 1))
     fi
 done < "$here/commands"
+
+# every header of the protocol is explained
+for header in $(sed -n 's/.*"\(Paceline-[A-Za-z]*\)".*/\1/p' \
+    "$SOURCE_DIR/src/transport/http_wire.h"); do
+    grep -q "\`$header[:\`]" "$SOURCE_DIR/docs/network.md" || {
+        echo "docs/network.md does not explain $header"
+        failed=$((failed + 1))
+    }
+done
 
 echo "$n commands in $blocks blocks, $failed failed"
 [ "$n" -gt 0 ] && [ "$failed" -eq 0 ]

@@ -106,6 +106,11 @@ const Data = (() => {
       ended: Boolean(h.ended),
       fates,
       rows,
+      /* What a worker is called: its number, and the name in its certificate if it has one of its own. */
+      names: rows.map((_, i) => {
+        const name = text(list(h.names)[i], 64);
+        return name && name !== "worker" ? `worker ${i + 1}, ${name}` : `worker ${i + 1}`;
+      }),
       options: options(h.options),
       points: points(list(h.points)),
       held: list(h.held).map(list).filter(x => x[0] < rows.length && x[1] < rows.length && num(x[2]) > 0),

@@ -319,10 +319,13 @@ class Gantt {
     return -1;
   }
 
+  /* At the beginning of a sentence. */
+  called(worker) { return this.history.names[worker].replace("w", "W"); }
+
   describe(worker, i) {
     const t = this.history.tasks, f = FATES[[0, 2, 3, 4, 5, 6][t.fate[i]]].name;
     const parts = [
-      `Worker ${worker + 1}, task ${t.number[i]}: ${f}`,
+      `${this.called(worker)}, task ${t.number[i]}: ${f}`,
       `${Format.seconds(t.from[i])} to ${Format.seconds(t.to[i])} (${Format.seconds(t.to[i] - t.from[i])})`
     ];
     if (t.sent[i] > 0) parts.push(`${Format.seconds(t.sent[i])} of it sending`);
@@ -336,7 +339,7 @@ class Gantt {
     if (worker === undefined || e.offsetX < this.left || e.offsetY > this.rowsHeight) return;
     const i = this.find(worker, time);
     this.readout.textContent =
-      i >= 0 ? this.describe(worker, i) : `Worker ${worker + 1} at ${Format.seconds(time)}: no task`;
+      i >= 0 ? this.describe(worker, i) : `${this.called(worker)} at ${Format.seconds(time)}: no task`;
   }
 
   /* The next or previous task of the chosen worker, or of the first row. */

@@ -334,7 +334,7 @@ const Page = (() => {
     line("all", all, KINDS.reduce((x, [k]) => x + all[k], 0) || 1);
     const order = h.rows.map((r, i) => i);
     if (order.length > 32) order.sort((a, b) => (h.rows[b].heldUp || 0) - (h.rows[a].heldUp || 0));
-    for (const i of order.slice(0, 32)) line(`worker ${i + 1}`, h.rows[i], most);
+    for (const i of order.slice(0, 32)) line(h.names[i], h.rows[i], most);
     if (order.length > 32)
       make(
         "p", { class: "note" }, card, `The 32 workers that held up others longest, of ${Format.count(order.length)}.`);
@@ -352,10 +352,10 @@ const Page = (() => {
       (t, i) => make("th", { scope: "col", ...(i ? { class: "number" } : {}) }, head, t));
     for (const [seconds, i] of top.slice(0, 8)) {
       const row = make("tr", {}, body), worst = h.held.filter(x => x[0] === i).sort((a, b) => b[2] - a[2])[0];
-      make("td", {}, row, `worker ${i + 1}`);
+      make("td", {}, row, h.names[i]);
       make("td", { class: "number" }, row, Format.seconds(seconds));
       make("td", { class: "number" }, row, plural(h.rows[i].last, "update"));
-      make("td", { class: "number" }, row, worst ? `worker ${worst[1] + 1}, ${Format.seconds(worst[2])}` : "");
+      make("td", { class: "number" }, row, worst ? `${h.names[worst[1]]}, ${Format.seconds(worst[2])}` : "");
     }
     if (h.held.length && h.rows.length <= 16) matrix(card, h);
   }
@@ -374,7 +374,7 @@ const Page = (() => {
       make("th", { scope: "row" }, row, String(i + 1));
       for (let j = 0; j < n; j++) {
         const v = value.get(i * n + j) || 0,
-              cell = make("td", { title: `worker ${j + 1} waited ${Format.seconds(v)} for worker ${i + 1}` }, row);
+              cell = make("td", { title: `${h.names[j]} waited ${Format.seconds(v)} for ${h.names[i]}` }, row);
         if (v > 0)
           cell.style.background =
             `color-mix(in srgb, var(--cancelled) ${Math.round(8 + 92 * v / most)}%, var(--faint))`;

@@ -1,0 +1,138 @@
+/* Who counts when a standby asks for the workers of a server, and what clients hear of their end.
+ */
+#include "door.h"
+
+#define COPY                                                                                       \
+    "GET /v1/copy" HOST "Paceline-Address: 127.0.0.1:1\r\nPaceline-Seen: 0\r\n"                    \
+    "Paceline-Run: " DOOR_RUN "\r\nPaceline-Epoch: 3\r\n\r\n"
+
+/* Whether the server tells a standby that it has this many workers. */
+static bool has_workers(const struct door *d, int n) {
+    char answer[ANSWER], header[40];
+    snprintf(header, sizeof header, "Paceline-Workers: %d\r\n", n);
+    hear(send_request(d, COPY), answer);
+    return strstr(answer, header) != NULL;
+}
+
+static void next_of(char request[200], const char *key) {
+    snprintf(request, 200, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n", key);
+}
+
+/* The server has given up the place of a worker that is away. */
+TEST(whoever_lost_its_place_does_not_count) {
+    struct door d;
+    char key[PL_WIRE_KEY + 1], request[200], answer[ANSWER];
+    door_open(&d, 2, (struct pl_port_conf){0});
+    join_by_hand(&d, 0, key);
+    assert_true(has_workers(&d, 1));
+    listen_and_go(&d, key); /* the server knows, and decides itself */
+    assert_true(pl_shm.clients->hang_up(d.c.p, 0, true, "too long"));
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    bool none = false;
+    for (int i = 0; i < 15 && !none; i++) none = has_workers(&d, 0);
+    assert_true(none);
+    next_of(request, key);
+    for (int i = 0; i < 2; i++) { /* each request hears the same */
+        hear(send_request(&d, request), answer);
+        if (strncmp(answer, "HTTP/1.1 404", 12) == 0) break; /* it was told, and is forgotten */
+        assert_memory_equal(answer, "HTTP/1.1 410", 12);
+        assert_non_null(strstr(answer, "Paceline-Over: 0"));
+        assert_non_null(strstr(answer, "Paceline-Again: 1"));
+    }
+    door_close(&d);
+}
+
+/* Its seat has ended, and the run has not. */
+TEST(a_client_that_leaves_does_not_hear_of_the_end) {
+    struct door d;
+    char key[PL_WIRE_KEY + 1], request[200], answer[ANSWER];
+    door_open(&d, 1, (struct pl_port_conf){0});
+    join_by_hand(&d, 0, key);
+    next_of(request, key);
+    int waits = send_request(&d, request);
+    crew_sleep(100 * MS); /* it waits, or comes late and finds no seat */
+    snprintf(request, sizeof request, "DELETE /v1/seats/%s" HOST "\r\n", key);
+    assert_int_equal(ask(&d, request), 200);
+    hear(waits, answer);
+    assert_true(strncmp(answer, "HTTP/1.1 410", 12) == 0 ||
+                strncmp(answer, "HTTP/1.1 404", 12) == 0);
+    assert_null(strstr(answer, "Paceline-Over: 1"));
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    door_close(&d);
+}
+
+static int join_from(const struct door *d, int epoch, int seen) {
+    char request[300];
+    snprintf(request, sizeof request,
+             "POST /v1/seats" HOST "Paceline-Protocol: 1\r\nPaceline-Run: " DOOR_RUN "\r\n"
+             "Paceline-Epoch: %d\r\nPaceline-Seen: %d\r\nContent-Length: 0\r\n\r\n",
+             epoch, seen);
+    return ask(d, request);
+}
+
+/* What this server showed is not lost, and those who are refused are not believed. */
+TEST(only_earlier_servers_have_shown_more) {
+    struct door d;
+    door_open(&d, 2, (struct pl_port_conf){0});
+    assert_int_equal(join_from(&d, DOOR_EPOCH, 21), 201);
+    assert_int_equal(pl_gateway_seen(d.gateway), 0);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, 9), 201);
+    assert_int_equal(pl_gateway_seen(d.gateway), 9);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, 99), 403); /* there is no place */
+    assert_int_equal(pl_gateway_seen(d.gateway), 9);
+    door_close(&d);
+}
+
+static void note_loss(void *ctx, int level, const char *sentence) {
+    atomic_int *n = ctx;
+    atomic_fetch_add(n, strstr(sentence, "is lost") != NULL);
+}
+
+/* A server whose workers may have gone to the standby does not go on because others come. */
+TEST(newcomers_are_no_majority) {
+    struct door d;
+    char key[3][PL_WIRE_KEY + 1], request[200];
+    int events[3];
+    atomic_int n_lost = 0;
+    door_open(&d, 3, (struct pl_port_conf){0});
+    d.log = (struct pl_log){.say = note_loss, .ctx = &n_lost};
+    join_by_hand(&d, 0, key[0]);
+    assert_true(has_workers(&d, 1)); /* the standby has been here, and says no more */
+    for (int i = 1; i < 3; i++) {
+        join_by_hand(&d, i, key[i]);
+        snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "\r\n", key[i]);
+        events[i] = send_request(&d, request);
+    }
+    crew_sleep(12000 * MS);
+    assert_int_equal(n_lost, 0);
+    for (int i = 1; i < 3; i++) close(events[i]);
+    door_close(&d);
+}
+
+/* --- a false server --------------------------------------------------------------------------- */
+
+static void answer_once(void *arg) {
+    static const char answer[] = "HTTP/1.1 201 Created\r\nPaceline-Worker: 0\r\n"
+                                 "Paceline-Workers: 1\r\nPaceline-Dim: 1\r\nPaceline-Seat: "
+                                 "0123456789abcdef0123456789abcdef"
+                                 "\r\nContent-Length: 2\r\n\r\n{}";
+    int sock = accept(*(int *)arg, NULL, NULL);
+    char request[ANSWER];
+    if (sock < 0 || recv(sock, request, sizeof request, 0) <= 0) abort();
+    if (send(sock, answer, sizeof answer - 1, MSG_NOSIGNAL) < 0) abort();
+    close(sock);
+}
+
+TEST(vectors_of_another_length_are_refused) {
+    char url[64];
+    struct pl_thread *thread;
+    int sock = false_server(url);
+    assert_int_equal(pl_thread_start(answer_once, &sock, &thread), 0);
+    struct pl_client_link_conf conf = {.path = url, .client = {.dim = DIM}, .wait_ns = LONG_NS};
+    struct pl_welcome welcome;
+    struct pl_why why = {""};
+    struct pl_link *l = NULL;
+    assert_int_equal(pl_http.join->connect(&conf, &l, &welcome, &why), PL_EDATA);
+    pl_thread_join(thread);
+    close(sock);
+}
