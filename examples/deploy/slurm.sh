@@ -8,7 +8,7 @@
 # Nodes that fail cost their workers and nothing else. Keys for this job alone are made in its
 # folder, which must be on a shared file system. With a fast network, docs/cluster.md has MPI.
 set -eu
-paceline=${PACELINE:-paceline}
+paceline=${PACELINE_BIN:-paceline}
 umask 077
 keys=$PWD/paceline-keys-$SLURM_JOB_ID
 "$paceline" keys --out "$keys" --host "$(hostname)"

@@ -8,7 +8,7 @@ import socket as sockets
 import stat
 import tempfile
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple, Union
 
 from .errors import UsageError
@@ -48,6 +48,7 @@ class Role:
     channel: Union[Store, str, None] = None
     follows: bool = False  # in a process group whose first rank is the worker
     init: str = ""  # the process only writes its initial weights to this file
+    token: str = field(default="", repr=False)  # for the server's `requests`: it may change the run
 
     @property
     def elsewhere(self) -> bool:
@@ -216,8 +217,13 @@ def _from_variable(text: str) -> Role:
 
 def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
     """The role that the environment gives: PACELINE, which `paceline launch` sets, or the variables
-    of torchrun, mpirun or srun. Without any, the process is rank 0 of `workers`."""
+    of torchrun, mpirun or srun. Without any, the process is rank 0 of `workers`. PACELINE_TOKEN is
+    the token of the server's `requests`."""
     env = os.environ if env is None else env
+    return replace(_find(env, workers), token=env.get("PACELINE_TOKEN", ""))
+
+
+def _find(env: Mapping[str, str], workers: int) -> Role:
     if env.get("PACELINE"):
         return _from_variable(env["PACELINE"])
     for launcher, rank_name, size_name, local_name, shared in _LAUNCHERS:

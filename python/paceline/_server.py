@@ -213,10 +213,7 @@ class Server:
             os.unlink(self._file("refused"))
         ask()
         end, pause = time.monotonic() + _ANSWER, 1e-4
-        while not done():
-            if os.path.exists(self._file("refused")):
-                with open(self._file("refused"), encoding="utf-8") as f:
-                    raise RunError(f.read())
+        while not done() and not os.path.exists(self._file("refused")):
             if not self.alive and not done():
                 raise RunError("the run has ended, and its server takes no state any more")
             if time.monotonic() > end:
@@ -225,6 +222,9 @@ class Server:
                 meanwhile()
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
+        with contextlib.suppress(FileNotFoundError):
+            with open(self._file("refused"), encoding="utf-8") as f:
+                raise RunError(f.read())
 
     def load(
         self,

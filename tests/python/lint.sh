@@ -3,13 +3,14 @@
 # and flake8. Debian's versions are meant: others may judge differently. What mypy knows about torch
 # is kept in the build folder. python/pyproject.toml has the settings.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
+[ -z "${SANITIZE:-}" ] || { echo "skipped: it has read these files in the plain build"; exit 77; }
 for tool in mypy black flake8; do
     command -v $tool >/dev/null || {
         echo "skipped: there is no $tool (make setup-test installs it)"
         exit 77
     }
 done
-find_python 'import torch' "no Python can import torch, whose types mypy reads"
+find_python "$finds_torch" "no Python has torch, whose types mypy reads"
 cd "$SOURCE_DIR"
 bad=0
 echo "-- mypy --strict"

@@ -141,6 +141,8 @@ class Base(unittest.TestCase):
 
     def test_ctrl_c(self):
         """SIGINT ends a run that would take forever, simulated or real, within seconds."""
+        # a shell starts what runs in the background with this signal ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         functions: List[Callable[..., Any]] = [paceline.simulate, paceline.train]
         for function in functions:
             timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))

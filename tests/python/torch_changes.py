@@ -163,6 +163,37 @@ class Changes(unittest.TestCase):
             lambda m: SGD(m.parameters(), lr=0.1, momentum=Float(0.9)), lambda o, m: None, None
         )
 
+    def test_shared_parameters(self):
+        """Two optimizers over one model would undo each other's updates."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model[0].parameters(), lr=0.1), model, "sync", role=role)
+            for other in (model, model[0]):
+                with self.assertRaisesRegex(paceline.UsageError, "pass the submodule"):
+                    pl.Optimizer(SGD(other.parameters(), lr=0.1), other, "sync", role=role)
+            opt.close()
+            first, last = (
+                pl.Optimizer(SGD(m.parameters(), lr=0.1), m, "sync", role=role)
+                for m in (model[0], model[2])
+            )
+            before = flat(model)
+            loss = backward(first, model)
+            first.step(loss)
+            last.step(loss)
+            self.assertTrue((flat(model) != before).any())
+            for opt in (first, last):
+                opt.close()
+
+        together(1, worker)
+
+    def test_load_state_of_the_wrapped(self):
+        def load(opt, model):
+            opt.optimizer.load_state_dict(opt.optimizer.state_dict())
+
+        for method in ("sync", "local-sgd:u=1"):
+            self.one(lambda m: SGD(m.parameters(), lr=0.1), load, "on the wrapped", method=method)
+
 
 class Sent(unittest.TestCase):
     """Weights and state that a script gives to the server, and gets from it."""
@@ -286,6 +317,35 @@ class Sent(unittest.TestCase):
             model = together(2, lambda role: work(role, folder, 4, 6))[0]
         self.assertLess(float((flat(model) - flat(expected)).abs().max()), 2e-6)
 
+    def test_resumed(self):
+        """A resumed run keeps its momentum, whatever the wrapped optimizer brings, and takes the rate of
+        the script."""
+
+        def work(role, folder, brings=None):
+            model = net()
+            inner = SGD(model.parameters(), lr=0.1, momentum=0.9)
+            if brings:
+                inner.load_state_dict(brings)
+            opt = pl.Optimizer(inner, model, "sync", role=role, checkpoint=folder, resume="auto")
+            if brings:
+                opt.param_groups[0]["lr"] = 0.1
+            first = opt.state_dict()
+            rates = []
+            with unittest.mock.patch.object(opt._session.client, "set_lr", rates.append):
+                opt.step(backward(opt, model))
+            opt.param_groups[0]["lr"] = 0.01
+            opt.step(backward(opt, model))
+            opt.close()
+            return first, opt.state_dict(), rates
+
+        other = self.alone(SGD, dict(lr=0.1, momentum=0.9), 0, 1)[1].state_dict()
+        with tempfile.TemporaryDirectory() as folder:
+            _, last, rates = together(1, lambda role: work(role, folder))[0]
+            self.assertEqual(rates, [])
+            first, _, rates = together(1, lambda role: work(role, folder, other))[0]
+        self.same(first, last)
+        self.assertEqual(rates, [0.1])
+
     def test_state_that_is_missing(self):
         make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 
@@ -303,6 +363,33 @@ class Sent(unittest.TestCase):
         together(1, lambda role: loads(role, lost, "of these 3 updates are not in"))
         together(1, lambda role: loads(role, adam, "no 'momentum_buffer' for '0.weight'"))
         together(1, lambda role: loads(role, momentum, "state of earlier steps", "dana"))
+
+    def test_early_state(self):
+        """The state from before the first step clears what the server has. Where numbers are float64 by
+        default, it gets float32 all the same."""
+        make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(make(model), model, "sync", role=role)
+            early = opt.state_dict()
+            self.steps(opt, model, role, 0, 1)
+            some = opt.state_dict()
+            opt.load_state_dict(early)
+            self.assertEqual(opt.state_dict()["state"], {})
+            opt.load_state_dict(some)
+            self.same(opt.state_dict(), some)
+            lost = dict(early, paceline={"version": 3})
+            with self.assertRaisesRegex(paceline.UsageError, "of these 3 updates are not in"):
+                opt.load_state_dict(lost)
+            torch.nn.init.constant_(model[0].bias, float("inf"))
+            self.assertRaisesRegex(paceline.RunError, "not finite", opt.set_weights)
+            opt.close()
+
+        self.addCleanup(torch.set_default_dtype, torch.float32)
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            together(1, worker)
 
     def test_weights(self):
         """A clamp after every step, as in a WGAN: momentum goes on."""

@@ -1,13 +1,12 @@
 """paceline.torch.evaluate: an evaluator beside the workers of a run, with a model of its own."""
 
 import threading
-import time
 import unittest
 
 import torch
 
 import paceline.torch as pl
-from workers import CROSS_ENTROPY, batch, flat, net, roles
+from workers import CROSS_ENTROPY, batch, flat, net, roles, to_the_end
 
 UPDATES = 100
 
@@ -32,15 +31,7 @@ class Evaluate(unittest.TestCase):
             torch.optim.SGD(model.parameters(), lr=0.05), model, "async", role=role,
             updates=UPDATES, eval_every=0.05,
         )  # fmt: skip
-        step = 0
-        while not opt.ended:
-            time.sleep(0.01)
-            opt.zero_grad()
-            x, y = batch(step)
-            loss = CROSS_ENTROPY(model(x), y)
-            loss.backward()
-            opt.step(loss)
-            step += 1
+        to_the_end(opt, pause=0.01)
         opt.close()
         watching.join(30)
         self.assertFalse(watching.is_alive())

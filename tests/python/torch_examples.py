@@ -1,6 +1,7 @@
 """The examples, for real and simulated, and every command of the pages about them."""
 
 import difflib
+import importlib.util
 import os
 import re
 import runpy
@@ -17,7 +18,8 @@ from typing import Any
 import torch
 
 import paceline.torch as pl
-from workers import CROSS_ENTROPY, batch, flat, net
+from forks import Program
+from workers import CROSS_ENTROPY, batch, flat, free_port, net
 
 SOURCE = os.environ["SOURCE_DIR"]
 PYTHON = os.environ["PYTHON"]
@@ -36,6 +38,63 @@ SMALL = {
         "1",
     ],
 }
+
+
+LIGHTNING = importlib.util.find_spec("lightning") or importlib.util.find_spec("pytorch_lightning")
+DATA = """
+import torch
+torch.manual_seed(0)
+x = torch.randn(400, 6)
+data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
+net = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 3))
+def loss_of(net):
+    with torch.no_grad():
+        out = net.cpu().eval()(x)
+        return torch.nn.functional.cross_entropy(out, data.tensors[1]).item()
+first = loss_of(net)
+net.train()
+def told(opt):
+    print(f"{opt.summary()['run']['updates']} updates")
+    print(f"loss {first:.3f} {loss_of(net):.3f}")
+"""
+TRAIN_LIGHTNING = (
+    DATA
+    + """
+from paceline_lightning import L, Paceline, PacelineModule, shard
+class Mine(PacelineModule):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.net = net
+    def make_optimizer(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.5)
+    def training_step(self, batch, i):
+        loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+        self.step(loss)
+        return loss
+mine = Mine(method="sync", updates=30)
+trainer = L.Trainer(
+    accelerator="auto", devices=1, max_epochs=100, callbacks=[Paceline()], logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, precision="bf16-mixed",
+)
+trainer.fit(mine, shard(data, batch_size=20))
+if mine.opt.rank == 0:
+    told(mine.opt)
+"""
+)
+TRAIN_ACCELERATE = (
+    DATA
+    + """
+from paceline_accelerate import Run
+loader = torch.utils.data.DataLoader(data, batch_size=20)
+sgd = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5)
+run = Run(net, sgd, loader, mixed_precision="bf16", method="sync", updates=30)
+for a, b in run.batches():
+    run.step(torch.nn.functional.cross_entropy(run.model(a), b))
+run.close()
+if run.opt.rank == 0:
+    told(run.opt)
+"""
+)
 
 
 def run(folder, command, limit=1500):
@@ -79,16 +138,21 @@ class Examples(unittest.TestCase):
                 simulated = run(self.folder, [*program, *data, "--simulate", "--workers", "3"])
                 self.assertRegex(simulated, r"4 updates, .* virtual seconds, test loss \d+\.\d+")
 
-    def page(self, name):
+    def page(self, name, only="", replaced=()):
+        """What the blocks of a page print that have this text."""
         with open(os.path.join(SOURCE, "docs", name)) as f:
             text = f.read()
+        for old, new in replaced:
+            text = text.replace(old, new)
         for block in re.findall(r"^```python\n# (\S+)\n(.*?)^```", text, re.S | re.M):
             with open(os.path.join(self.folder, block[0]), "w") as f:
                 f.write(block[1])
         out = []
         for block in re.findall(r"^```console\n(.*?)^```", text, re.S | re.M):
-            lines = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+            lines = [line[2:] for line in block.splitlines() if line[:2] in ("$ ", "> ")]
             self.assertTrue(lines)
+            if only not in block:
+                continue
             out.append(run(self.folder, "set -e\n" + "\n".join(lines)))
         return out
 
@@ -97,6 +161,27 @@ class Examples(unittest.TestCase):
         self.assertEqual(first.count("[0] updates 200"), 2, first)
         self.assertEqual(second.count("updates 200"), 1, second)
         self.assertIn("[0] updates 20 rate 0.0905", resumed)
+
+    def test_network(self):
+        port = str(free_port())
+        keys = subprocess.run(["paceline", "keys", "--out", "keys"], cwd=self.folder, stderr=-1)
+        if b"this build cannot" in keys.stderr:
+            self.skipTest("this build has no GnuTLS")
+        # the workers wait for the evaluator, or they do it all before
+        await_line = "while ! grep -q 'evaluator . joined' log; do sleep 0.1; done"
+        replaced = [
+            ("7070", port),
+            ("my-token &", "my-token 2>log &"),
+            ("evaluate.py &", f"evaluate.py &\n$ {await_line}"),
+        ]
+        (out,) = self.page("network.md", "train.py", replaced)
+        self.assertRegex(out, r"\n +updates +300\n")
+        self.assertRegex(out, r"\n +test loss +0\.\d+\n")
+        # the options that the script has printed are those of the page
+        with open(os.path.join(SOURCE, "docs", "network.md")) as f:
+            page = " ".join(f.read().replace("\\\n>", "").split())
+        printed = re.findall(r"  paceline serve (.*) --workers N", out)[0]
+        self.assertTrue(f"$ paceline serve {printed} --workers" in page, printed)
 
     def test_which_method(self):
         for name in ("common.py", "fashion.py"):
@@ -111,14 +196,14 @@ class Examples(unittest.TestCase):
             port = s.getsockname()[1]
         folder = os.path.join(self.folder, name)
         os.mkdir(folder)
-        program = os.path.join(SOURCE, "examples", name + ".py")
+        with open(os.path.join(SOURCE, "examples", name + ".py")) as f:
+            program = f.read()
         for epochs in "2", "3":
             ranks = []
             for rank in "0", "1":
                 env = dict(os.environ, RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
                 env["MASTER_PORT"] = str(port)
-                command = [PYTHON, program, epochs]
-                ranks.append(subprocess.Popen(command, cwd=folder, env=env))
+                ranks.append(Program([program, epochs], cwd=folder, env=env))
             self.assertEqual([r.wait() for r in ranks], [0, 0], name)
         return torch.load(os.path.join(folder, "model.pt"))
 
@@ -152,6 +237,27 @@ class Examples(unittest.TestCase):
                 **runpy.run_path(os.path.join(SOURCE, "examples", name + ".py"))
             )
 
+    def launch(self, script):
+        """Two ranks run a script that finds the adapters; the loss falls."""
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as f:
+            f.write(script)
+        for name in ("lightning", "accelerate"):
+            adapter = f"paceline_{name}.py"
+            shutil.copy(os.path.join(SOURCE, "examples", adapter), self.folder)
+        out = run(self.folder, ["paceline", "launch", "-n", "2", "--", PYTHON, path])
+        self.assertIn("[0] 30 updates", out)
+        before, after = map(float, re.findall(r"loss (\S+) (\S+)", out)[0])
+        self.assertLess(after, 0.7 * before)
+
+    @unittest.skipUnless(LIGHTNING, "Lightning is not installed")
+    def test_lightning_itself(self):
+        self.launch(TRAIN_LIGHTNING)
+
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "Accelerate is not installed")
+    def test_accelerate_itself(self):
+        self.launch(TRAIN_ACCELERATE)
+
     def test_lightning(self):
         """On a stand-in that calls what Trainer.fit calls."""
 
@@ -160,7 +266,7 @@ class Examples(unittest.TestCase):
                 loss.backward()
 
         stand = types.SimpleNamespace(LightningModule=Module, Callback=object)
-        example = self.adapter("lightning", lightning=stand)
+        example = self.adapter("paceline_lightning", lightning=stand)
         base: Any = example.PacelineModule
 
         class Mine(base):
@@ -183,7 +289,7 @@ class Examples(unittest.TestCase):
         trainer = types.SimpleNamespace(precision_plugin=plugin, should_stop=False)
         mine.trainer = trainer
         start = flat(mine.net)
-        mine.on_fit_start()
+        mine.on_train_start()
         while not trainer.should_stop:
             for i, both in enumerate(example.shard(data, batch_size=8)):
                 if callback.on_train_batch_start(trainer, mine, both, i) == -1:
@@ -203,7 +309,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(seen), 40)
         plugin.scaler = object()
         with self.assertRaisesRegex(ValueError, "bf16-mixed"):
-            mine.on_fit_start()
+            mine.on_train_start()
 
     def test_accelerate(self):
         """On a stand-in for Accelerator."""
@@ -215,7 +321,7 @@ class Examples(unittest.TestCase):
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=8)
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        example = self.adapter("accelerate")
+        example = self.adapter("paceline_accelerate")
         with unittest.mock.patch.dict(sys.modules, accelerate=stand):
             run = example.Run(model, optimizer, loader, method="async", updates=12)
             for both in run.batches():

@@ -3,11 +3,12 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import torch
+
+from forks import Program
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist, paceline, paceline.torch as pl
@@ -28,7 +29,7 @@ try:
                        **(dict(threads=-7) if what == "fails" and rank < 2 else {}))
 except paceline.Error as e:
     torch.save(str(e), f"{out}.{rank}")
-    os._exit(0)  # the threads of DistributedDataParallel mind an ordinary exit
+    os._exit(0)
 assert (opt.rank, opt.world_size) == (rank // 2, 2), (opt.rank, opt.world_size)
 seen, told, step = [], [], 0
 push = opt._session.push
@@ -44,6 +45,7 @@ while not opt.ended:
     seen.append(torch.cat([p.detach().reshape(-1).clone() for p in model.parameters()]))
 opt.close()
 torch.save((seen, opt.summary(), told), f"{out}.{rank}")
+os._exit(0)  # the threads of DistributedDataParallel mind an ordinary exit
 """
 
 
@@ -88,13 +90,8 @@ class Groups(unittest.TestCase):
         for rank in range(4):
             env = dict(os.environ, RANK=str(rank), WORLD_SIZE="4", LOCAL_WORLD_SIZE="4")
             env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TMPDIR=folder)
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", SCRIPT, out, method, what],
-                    env=env,
-                    stderr=subprocess.PIPE,
-                )
-            )
+            command = [SCRIPT, out, method, what]
+            processes.append(Program(command, env=env, stderr=subprocess.PIPE))
         said = [p.communicate(timeout=300)[1].decode() for p in processes]
         for p, text in zip(processes, said):
             self.assertEqual(p.returncode, 0, text)

@@ -1,5 +1,6 @@
 """Ranks of an MPI job whose rank 0 is `paceline train` compute what workers of one machine do."""
 
+import glob
 import json
 import os
 import shlex
@@ -131,8 +132,15 @@ class Mpi(unittest.TestCase):
         return words[words.index("train") + 1 : words.index(":")]
 
     def job(self, server: List[str], worker: List[str], **env: str) -> Any:
-        first = [MPIEXEC, "-n", "1", PACELINE, "train", *server]
-        return self.run_one([*first, ":", "-n", "2", *worker], **env)
+        """A server and two workers. Each has a file for its errors: mpirun would mix lines."""
+        apart = ["sh", "-c", 'exec "$@" 2>"errors.$$"', "sh"]
+        first = [MPIEXEC, "-n", "1", *apart, PACELINE, "train", *server]
+        done = self.run_one([*first, ":", "-n", "2", *apart, *worker], **env)
+        for name in glob.glob(self.at("errors.*")):
+            with open(name, encoding="utf-8") as f:
+                done.stderr += f.read()
+            os.remove(name)
+        return done
 
     def wrote(self) -> List[str]:
         """What the ranks have written at their end."""

@@ -130,6 +130,7 @@ class Network(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
         self.keys = os.path.join(self.folder, "keys")
+        self.begun: Dict[str, "subprocess.Popen[bytes]"] = {}
         made = subprocess.run(
             [PACELINE, "keys", "--out", self.keys], stderr=subprocess.PIPE, check=False
         )
@@ -170,6 +171,7 @@ class Network(unittest.TestCase):
             process = subprocess.Popen(command, env=dict(os.environ, **env), stdout=f, stderr=f)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
+        self.begun[name] = process
         return process
 
     def said(self, name: str) -> str:
@@ -178,8 +180,11 @@ class Network(unittest.TestCase):
 
     def wait_for(self, name: str, text: str) -> None:
         for _ in range(6000):
+            ended = self.begun[name].poll() is not None
             if text in self.said(name):
                 return
+            if ended:
+                break
             time.sleep(0.1)
         self.fail(f"'{text}' did not come: {self.said(name)}")
 
@@ -196,6 +201,7 @@ class Network(unittest.TestCase):
         for name, value in (
             ("--updates", "300"),
             ("--workers", "2"),
+            ("--min-workers", "2"),  # or one does it all before the other is there
             ("--listen", "127.0.0.1:0"),
             ("--keys", self.keys),
         ):
@@ -203,15 +209,18 @@ class Network(unittest.TestCase):
         saved = os.path.join(self.folder, "saved")
         command[command.index("--checkpoint") + 1] = saved
         command += ["--checkpoint-every", "5", "--checkpoint-keep", "1000"]
+        command += ["--requests", "a-token"]
         first = self.begin("first", command)
         self.wait_for("first", "HTTPS on port ")
         url = "https://127.0.0.1:" + self.said("first").split("on port ")[1].split()[0]
         standby = [PACELINE, "serve", "--standby", url, "--listen", "127.0.0.1:0"]
-        second = self.begin("second", [*standby, "--keys", self.keys])
+        second = self.begin("second", [*standby, "--keys", self.keys, "--requests", "a-token"])
         self.wait_for("second", "following")
         workers = [
-            self.begin(f"worker{i}", script, PACELINE=url, PACELINE_KEYS=self.keys)
-            for i in range(2)
+            self.begin(
+                f"worker{i}", script, PACELINE=url, PACELINE_KEYS=self.keys, PACELINE_TOKEN=token
+            )
+            for i, token in enumerate(("a-token", ""))
         ]
         self.wait_for("first", "worker 2 joined")
         self.wait_for("first", "a standby follows")

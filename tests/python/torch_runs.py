@@ -1,10 +1,11 @@
 """Runs of the same processes, one after another and side by side, and how a run tells that it
 failed: it diverged, it began or ended with fewer workers, its rank 0 was ended."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import Program
 from ksync import KSync
 from pages import run_examples
 from paceline import _roles
@@ -175,6 +177,25 @@ class Failed(unittest.TestCase):
         self.assertEqual(summary["run"]["updates"], 3)
         self.assertFalse(summary["diverged"])
 
+    def test_without_an_update(self):
+        """Local steps that are in no result are lost, which close() tells."""
+
+        def worker(role, steps):
+            model = net()
+            optimizer = SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(optimizer, model, "local-sgd:u=4", role=role)
+            train(opt, model, role.rank, steps)
+            opt.close()
+
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            together(1, lambda role: worker(role, 4))
+            self.assertEqual(said.getvalue(), "")
+            together(1, lambda role: worker(role, 7))
+            self.assertIn("3 local steps since the last result are not in", said.getvalue())
+            with self.assertRaisesRegex(paceline.RunError, "this rank took 3 steps"):
+                together(1, lambda role: worker(role, 3))
+
 
 def script(text, socket, rank=0, workers=1):
     """A worker that is a process, with a model and the optimizer `opt` made by `text`."""
@@ -189,13 +210,7 @@ def script(text, socket, rank=0, workers=1):
         "model = net(); sgd = torch.optim.SGD(model.parameters(), lr=0.01)\n" + text
     )
     env = dict(os.environ, PACELINE=f"rank={rank},workers={workers},socket={socket}")
-    return subprocess.Popen(
-        [sys.executable, "-c", text],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Program([text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 class Options(unittest.TestCase):
@@ -299,6 +314,17 @@ class Ended(unittest.TestCase):
             self.assertIn("RunError: rank 0 failed: ZeroDivisionError: division by zero", err)
             for name in self.saved():
                 os.unlink(os.path.join(self.checkpoints, name))
+
+    def test_exception_in_a_child(self):
+        """A forked child that fails leaves the server of its parent alone."""
+        text = (
+            "import os\nopt = pl.Optimizer(sgd, model, 'sync'); steps(opt, model, 2)\n"
+            "if os.fork() == 0: opt._session.server.kill = lambda: print('killed'); 1 / 0\n"
+            "os.wait(); opt.close(); print(opt.version)"
+        )
+        out, err = self.end(script(text, self.socket))
+        self.assertEqual(out, "2\n", err)
+        self.assertIn("ZeroDivisionError", err)
 
     def test_exit_status(self):
         """sys.exit on rank 0 ends a run whose limit is far away."""

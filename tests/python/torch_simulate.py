@@ -311,6 +311,8 @@ class Simulate(unittest.TestCase):
                 paceline.simulate(model=net(), loss=loss, data=data(), method="async", **OPTIONS)
 
     def test_ctrl_c(self):
+        # a shell starts what runs in the background with this signal ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with self.assertRaises(KeyboardInterrupt):

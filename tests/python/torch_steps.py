@@ -1,6 +1,7 @@
 """The exact arithmetic of a step: samples are counted once, the rate of rank 0 arrives, an abandoned
 task leaves nothing behind, the sampler's epoch is the program's."""
 
+import copy
 import itertools
 import time
 import unittest
@@ -10,7 +11,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
-from workers import CROSS_ENTROPY, batch, flat, net, roles, together
+from workers import CROSS_ENTROPY, batch, flat, net, roles, to_the_end, together
 
 SGD = torch.optim.SGD
 DATA = torch.utils.data.TensorDataset(*batch(0, n=64))
@@ -140,6 +141,35 @@ class Steps(unittest.TestCase):
             self.assertTrue(torch.equal(weights, results[0][0]))
             self.assertEqual(losses, results[0][1])
 
+    def test_interrupted_wait(self):
+        """An exception while step() waits for the next task: the next step() waits again, and sends no
+        second gradient of the same weights. Copies of a model do not have the optimizer."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+
+            def step():
+                with opt.task():
+                    opt.zero_grad()
+                    x, y = batch(0)
+                    CROSS_ENTROPY(model(x), y).backward()
+                    opt.step()
+
+            step()
+            copied = copy.deepcopy(model)
+            hooks = copied[0]._forward_pre_hooks.values()
+            with unittest.mock.patch.object(opt._session, "pull", side_effect=KeyboardInterrupt):
+                self.assertRaises(KeyboardInterrupt, step)
+            before = opt.version
+            step()
+            after = opt.version
+            step()
+            opt.close()
+            return before, after, opt.version, opt.summary()["results"], [h._look for h in hooks]
+
+        self.assertEqual(together(1, worker), [(1, 2, 3, 3, [None])])
+
     def test_maximize_is_refused(self):
         for method in ("sync", "downpour", "eamsgd"):
             model = net()
@@ -159,15 +189,7 @@ class Cancelled(unittest.TestCase):
             )
             if role.rank == 0:
                 loop(opt, model)
-            step = 0
-            while not opt.ended:
-                opt.zero_grad()
-                x, y = batch(step)
-                loss = CROSS_ENTROPY(model(x), y)
-                loss.backward()
-                time.sleep(0.005)
-                opt.step(loss)
-                step += 1
+            to_the_end(opt, pause=0.005)
             opt.close()
             return opt.summary()
 

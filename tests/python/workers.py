@@ -1,9 +1,11 @@
 """What the tests of PyTorch workers share: tiny models, and workers that are threads."""
 
 import os
+import queue
 import socket
 import tempfile
 import threading
+import time
 
 import torch
 
@@ -38,6 +40,19 @@ def flat(model):
     return torch.cat([t.detach().reshape(-1).double() for t in model.state_dict().values()])
 
 
+def to_the_end(opt, pause=0.0):
+    """Steps until the run has ended."""
+    step = 0
+    while not opt.ended:
+        opt.zero_grad()
+        x, y = batch(step)
+        loss = CROSS_ENTROPY(opt.model(x), y)
+        loss.backward()
+        time.sleep(pause)
+        opt.step(loss)
+        step += 1
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -56,21 +71,25 @@ def roles(n, far=False):
 
 def together(n, work, far=False):
     """Calls work(role) in n threads; returns the results, or raises the first exception. Of far
-    workers, only the result of rank 0 is returned."""
-    out, failed = [None] * n, []
+    workers, only the result of rank 0 is returned. After an exception nobody is waited for long:
+    workers look for a server that failed to start for a minute."""
+    out, failed, ended = [None] * n, [], queue.Queue()
 
     def one(role):
         try:
             out[role.rank] = work(role)
         except BaseException as e:
             failed.append(e)
+        ended.put(role)
 
     threads = [threading.Thread(target=one, args=(r,), daemon=True) for r in roles(n, far)]
     for t in threads:
         t.start()
-    for t in threads:
-        t.join(60)
-    assert failed or not any(t.is_alive() for t in threads), "a worker hangs"
+    for _ in threads:
+        try:
+            ended.get(timeout=2 if failed else 60)
+        except queue.Empty:
+            assert failed, "a worker hangs"
     if failed:
         raise failed[0]
     return out

@@ -4,12 +4,4 @@
 find_python_with_torch
 unset PACELINE # the variable tells Python programs who they are
 export PYTHON="$python" PATH="$BUILD_DIR:$PATH" OMP_NUM_THREADS=1
-case $1 in
-*_gpu.py)
-    if ! $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-        echo "skipped: there is no CUDA device"
-        exit 77
-    fi
-    ;;
-esac
 $python "$1"

@@ -35,11 +35,16 @@ def check(command, words, where):
         assert not option or option.group() in known[command], f"{where}: {command} has no {word}"
 
 
+# PACELINE is the role of a script (docs/network.md), so it cannot be the program
+for name in sorted(os.listdir(files)):
+    assert not re.search(r"\$\{?PACELINE\b", text(name)), name
+assert not re.search(r"\$\{?PACELINE\b", open(f"{source}/docs/cluster.md").read())
+
 # every command line, in YAML, units and scripts; lines that end in \ go on
 for name in sorted(os.listdir(files)):
     joined = re.sub(r"\\\n\s*#?", " ", text(name))
     for line in joined.splitlines():
-        found = re.search(r"paceline\"?(?:[:-]+paceline}\")? (serve|work|keys)\b(.*)", line)
+        found = re.search(r"paceline(?:}?\")? (serve|work|keys)\b(.*)", line)
         if found:
             check(found.group(1), found.group(2).split("#")[0].split(), name)
 
@@ -106,6 +111,9 @@ services = yaml.safe_load(text("compose.yaml"))["services"]
 for name, s in services.items():
     words = s["command"].split()
     check(words[0], words[1:], "compose.yaml")
+    mine = "server" if name == "server" else "worker"
+    assert s["volumes"] == [
+        f"./keys/{f}:/keys/{f}:ro" for f in ("ca.pem", f"{mine}.pem", f"{mine}-key.pem")]
 assert "0.0.0.0:7070" in services["server"]["command"].split()
 assert services["worker"]["command"].split()[1] == "server:7070"
 
@@ -184,34 +192,86 @@ if command -v systemd-analyze >/dev/null; then
 fi
 
 echo "-- a spot instance is taken away"
-"$paceline" serve --data digits --model softmax --method async --workers 2 --min-workers 1 \
-    --delay const:t=0.01 --time 60 --listen 127.0.0.1:0 --keys "$work/keys" \
-    >"$work/s.out" 2>"$work/s.err" &
-server=$!
-pids="$pids $server"
-n=0
-until port=$(sed -n 's/.*on port \([0-9]*\).*/\1/p' "$work/s.err") && [ -n "$port" ]; do
-    n=$((n + 1))
-    [ $n -lt 600 ] || fail "$(cat "$work/s.err")"
-    sleep 0.1
-done
-SERVER=127.0.0.1:$port KEYS="$work/keys" NOTICE="file://$work/notice" EVERY=0.1 \
-    PACELINE="$paceline" sh "$files/spot.sh" >"$work/spot.out" 2>&1 &
-spot=$!
-pids="$pids $spot"
-n=0
-until grep -q "as worker 1 of 2" "$work/spot.out"; do
-    n=$((n + 1))
-    [ $n -lt 600 ] || fail "$(cat "$work/spot.out")"
-    sleep 0.1
-done
-echo terminate >"$work/notice"
-wait "$spot" || fail "$(cat "$work/spot.out")"
-n=0
-until grep -q "worker 1 left" "$work/s.err"; do
-    n=$((n + 1))
-    [ $n -lt 600 ] || fail "$(cat "$work/s.err")"
-    sleep 0.1
+# The metadata service of AWS: version 2 answers those that have a token, version 1 has none.
+cat >"$work/metadata.py" <<'PY'
+import http.server, os, sys
+
+work, version = sys.argv[1], sys.argv[2]
+
+
+class Metadata(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, text=b""):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_PUT(self):
+        right = self.path == "/latest/api/token" and version == "2"
+        ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
+        self.answer(*((200, b"a-token") if right and ttl.isdigit() else (404, b"<html>")))
+
+    def do_GET(self):
+        if version == "2" and self.headers.get("X-aws-ec2-metadata-token") != "a-token":
+            return self.answer(401)
+        right = self.path == "/latest/meta-data/spot/instance-action"
+        self.answer(200 if right and os.path.exists(f"{work}/notice{version}") else 404)
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Metadata)
+print("metadata on port", server.server_port, flush=True)
+server.serve_forever()
+PY
+serve spots --data digits --model softmax --method async --workers 2 --min-workers 1 \
+    --delay const:t=0.01 --time 600 --listen 127.0.0.1:0 --keys "$work/keys"
+for version in 1 2; do
+    $python "$work/metadata.py" "$work" $version >"$work/metadata$version" 2>&1 &
+    pids="$pids $!"
+    await "$work/metadata$version" "metadata on port"
+    SERVER=127.0.0.1:$port KEYS="$work/keys" EVERY=0.1 PACELINE=https://nowhere:1 \
+        METADATA="http://127.0.0.1:$(port_of "$work/metadata$version")/latest" \
+        PACELINE_BIN="$paceline" sh "$files/spot.sh" >"$work/spot$version.out" 2>&1 &
+    spot=$!
+    pids="$pids $spot"
+    await "$work/spot$version.out" "as worker 1 of 2"
+    echo terminate >"$work/notice$version"
+    wait "$spot" || fail "$(cat "$work/spot$version.out")"
+    n=0
+    until [ "$(grep -c "worker 1 left" "$work/spots.err")" = "$version" ]; do
+        n=$((n + 1))
+        [ $n -lt 600 ] || fail "$(cat "$work/spots.err")"
+        sleep 0.1
+    done
 done
 kill "$server"
 wait "$server" || :
+
+echo "-- a job of Slurm, with an srun that starts its tasks here"
+mkdir "$work/bin" "$work/job"
+cat >"$work/bin/srun" <<'SH'
+#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+"$@" &
+"$@" &
+wait
+SH
+chmod +x "$work/bin/srun"
+cat >"$work/bin/hostname" <<'SH'
+#!/bin/sh
+echo localhost
+SH
+chmod +x "$work/bin/hostname"
+free=$($python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+(cd "$work/job" && exec env PATH="$work/bin:$PATH" SLURM_JOB_ID=7 SLURM_NTASKS=2 \
+    PACELINE=https://nowhere:1 PACELINE_BIN="$paceline" PACELINE_PORT="$free" \
+    bash "$files/slurm.sh") >"$work/slurm.out" 2>&1 &
+job=$!
+pids="$pids $job"
+await "$work/slurm.out" "worker 2 joined"
+kill -TERM "$job"
+wait "$job" || fail "$(cat "$work/slurm.out")"
+ls "$work/job/saved/"*.safetensors >/dev/null || fail "no checkpoint: $(cat "$work/slurm.out")"
+[ ! -e "$work/job/paceline-keys-7" ] || fail "the keys of the job are still there"

@@ -42,5 +42,11 @@ def begin(path: str, options: Dict[str, Any], tensors: _client.Tensors, layout: 
     print("Then, anywhere, any number of times:\n")
     print("  PACELINE_KEYS=DIR PACELINE=https://HOST:PORT python3 ...\n")
     print("Or, as one job of MPI:\n")
-    print(f"  mpirun -n 1 paceline train {served} : -n N python3 ...")
+    print(f"  mpirun -n 1 paceline train {served} : -n N python3 ...\n")
+    if "requests" not in options:
+        print(
+            "If the script has a scheduler, evaluate= or checkpoint(), or pl.evaluate runs beside"
+        )
+        print("it, the server also needs --requests TOKEN, and one worker and the evaluator")
+        print("PACELINE_TOKEN=TOKEN in their environment.")
     raise SystemExit(0)

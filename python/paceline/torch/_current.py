@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Set
+
+import torch
 
 from .. import _roles
 from ..errors import UsageError
@@ -11,16 +14,37 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ._optimizer import Optimizer
 
-__all__ = ["add", "batches", "rank", "world_size"]
+__all__ = ["add", "batches", "rank", "refuse_shared", "world_size"]
 
 _made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
+_adding = threading.Lock()
 _last: Optional["Optimizer"] = None
 
 
 def add(made: "Optimizer") -> None:
     global _last
-    _last = made
-    _made.add(made)
+    with _adding:
+        _last = made
+        _made.add(made)
+
+
+def _running() -> List["Optimizer"]:
+    with _adding:
+        return [opt for opt in _made if not opt.ended]
+
+
+def refuse_shared(model: torch.nn.Module, trained: Set[int]) -> None:
+    """Raises if another run goes on with parameters of this model, which both would set."""
+    own = {id(p) for p in model.parameters()}
+    for other in _running():
+        theirs = {id(p) for p in other.model.parameters()}
+        changed = trained.union(id(p) for g in other.param_groups for p in g["params"])
+        if own & theirs & changed:
+            raise UsageError(
+                "parameters of this model are in the model of another paceline.torch.Optimizer, and both "
+                "would set them; pass the submodule that contains only its parameters, or close() the "
+                "other first"
+            )
 
 
 def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
@@ -28,7 +52,7 @@ def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
     the example of `Optimizer`."""
     if _last is None:
         raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
-    running = [opt for opt in _made if not opt.ended and opt.rank == _last.rank]
+    running = [opt for opt in _running() if opt.rank == _last.rank]
     if len(running) > 1:
         raise UsageError(
             f"this process has {len(running)} optimizers whose runs go on, and batches() cannot tell "

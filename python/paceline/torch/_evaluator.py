@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Optional
 
 import torch
 
-from .. import _client, _roles, _server
+from .. import _client, _keys, _roles, _server
 from .._client import SLICE, WAIT
 from .._roles import Role
 from ..errors import Error, FileError
@@ -128,23 +128,26 @@ class Evaluator:
         self.seat.close()
 
 
-def _join(socket: str, dim: int, fingerprint: int, wait: float) -> _client.Client:
-    """Takes the evaluator's seat. Rank 0 writes the token when its server is there."""
+def _join(role: Role, dim: int, fingerprint: int, wait: float) -> _client.Client:
+    """Takes the evaluator's seat. On this machine, rank 0 writes the token when its server is there."""
     end = time.monotonic() + wait
+    keys = _keys.folder(role) if role.elsewhere else None
     while True:
-        token = _server.token(socket)
+        token = role.token if role.elsewhere else _server.token(role.socket)
         try:
             if token is None:
                 raise FileError(
-                    f"rank 0 has written no token for the run at '{socket}'; its PACELINE must be set here"
+                    f"rank 0 has written no token for the run at '{role.socket}'; its PACELINE must "
+                    "be set here"
                 )
             return _client.Client(
-                socket,
+                role.socket,
                 role=_client.EVALUATOR,
                 wait=SLICE,
                 dim=dim,
                 fingerprint=fingerprint,
                 token=token,
+                keys=keys,
             )
         except FileError:
             if time.monotonic() > end:
@@ -163,12 +166,13 @@ def evaluate(
 
     `function(model)` returns the test loss or a dict of numbers. The process is not one of the
     ranks. `role` names the run: it is `role` of any worker's Optimizer. By default it comes from
-    the environment, so PACELINE must be that of a worker. Like `evaluate=` in the example of
-    `Optimizer`."""
+    the environment, so PACELINE must be that of a worker: with the path of a socket on this machine,
+    or the address of a server (https://HOST:PORT), which also needs PACELINE_TOKEN, the token of
+    its `requests`, and PACELINE_KEYS. Like `evaluate=` in the example of `Optimizer`."""
     vector = Vector(model, set())
     tensors, _ = vector.describe()
     role = role or _roles.find()
-    seat = _join(role.socket, vector.dim, tensors.fingerprint(), wait)
+    seat = _join(role, vector.dim, tensors.fingerprint(), wait)
     times = 0
     try:
         while True:

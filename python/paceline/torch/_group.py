@@ -119,7 +119,8 @@ class Follower(Session):
 
     def __init__(self, role: Role, vector: Vector, group: Group) -> None:
         super().__init__(replace(role, follows=True), vector)
-        self._group, self._model, self._weights = group, vector, torch.empty(vector.dim)
+        self._group, self._model = group, vector
+        self._weights = torch.empty(vector.dim, dtype=torch.float32, device="cpu")
 
     def open(self, options: Dict[str, Any], layout: str, steps: bool) -> None:
         self.limited = is_limited(options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -39,6 +40,20 @@ class Abandoned(Exception):
     example of `Optimizer`."""
 
 
+class _Hook:
+    """What modules call before they compute: `look` of an optimizer. Copies of a model have none."""
+
+    def __init__(self, look: Optional[Callable[[], None]]) -> None:
+        self._look = look
+
+    def __call__(self, *_: Any) -> None:
+        if self._look is not None:
+            self._look()
+
+    def __reduce__(self) -> Any:
+        return _Hook, (None,)
+
+
 class Optimizer(torch.optim.Optimizer):
     """Wraps a PyTorch optimizer; each step is a result of one worker of the run.
 
@@ -47,7 +62,8 @@ class Optimizer(torch.optim.Optimizer):
     updates of half of the workers each; "sync" is what DistributedDataParallel does. If the method
     sends gradients, the hyper-parameters of `optimizer` become the rule of the server. If it takes
     local steps, `optimizer` takes them in every worker. Without updates, time or a target, the run
-    ends when rank 0 closes.
+    ends when rank 0 closes. If no script has started the server (`paceline serve`), the worker with
+    PACELINE_TOKEN sets the rates, evaluates and ends the run in place of rank 0.
 
     The model gets the weights of rank 0 here, and the server's after every step. Its buffers (the
     statistics of BatchNorm) are averaged over the results behind every update.
@@ -117,7 +133,7 @@ class Optimizer(torch.optim.Optimizer):
             together = Group(group, next(model.parameters()).device)
             if role is None and self.role.rank >= 0:
                 self.role = together.role(self.role)
-        self._accumulating = self._in_task = self._hooked = False
+        self._accumulating = self._in_task = self._hooked = self._needs_task = False
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
         self._counts = {"steps": 0, "results": 0, "abandoned": 0}
@@ -128,7 +144,9 @@ class Optimizer(torch.optim.Optimizer):
         at = columns(options)
         self._rule = rule(optimizer, at, options)
         self._groups = [[id(p) for p in g["params"]] for g in self.param_groups]
-        self._vector = Vector(model, {i for g in self._groups for i in g}, zero_copy)
+        trained = {i for g in self._groups for i in g}
+        _current.refuse_shared(model, trained)
+        self._vector = Vector(model, trained, zero_copy)
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
@@ -155,6 +173,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"{at.method} compares gradients with one that rank 0 computes; give reference=, a "
                 "function of the model that returns its loss on samples you trust, and no group="
             )
+        self._first_rate = None if at.takes_steps else self._rule.rate(self.param_groups)
         self._sent_rate: Any = self._rule.lr or None
         self._said_rate = self._sent_rate  # without a result
         self._local = at.takes_steps  # the steps are taken here
@@ -175,14 +194,17 @@ class Optimizer(torch.optim.Optimizer):
                 layout(self._vector, self._groups, self._rule),
                 self._local,
             )
-            self._send_state(brings)
+            if self._session.resumed or (self._session.owns and not self.role.serves):
+                self._sent_rate = None  # its server has begun with another rate, maybe
+            if brings and not self._session.resumed:
+                self._send_state(brings)
             if reference and not at.reference_every:
                 raise UsageError(f"{at.method} has no use for reference=; leave it out")
             if reference and self.role.serves:
                 self._session.reference = Reference(
                     reference, model, self._state, at.reference_every
                 )
-            if evaluate and self.role.serves:
+            if evaluate:
                 self._session.add_evaluator(model, evaluate, on_point)
             self._next_task()
         self._passes = Passes(self._session)
@@ -204,10 +226,12 @@ class Optimizer(torch.optim.Optimizer):
     def _next_task(self) -> None:
         """Waits for the next task; the model then has its weights."""
         inside, self._in_task = self._in_task, False  # evaluations belong to no task
+        self._needs_task = True  # until there is one, also after an exception
         try:
             task = self._session.pull()
         finally:
             self._in_task = inside
+        self._needs_task = False
         if task is None:
             return
         self._local = task.wants == STEPS
@@ -222,6 +246,11 @@ class Optimizer(torch.optim.Optimizer):
         self._batch = n
 
     def _check(self) -> None:
+        if self.optimizer.param_groups is not self.param_groups:
+            raise UsageError(
+                "load_state_dict was called on the wrapped optimizer; call it on the "
+                "paceline.torch.Optimizer"
+            )
         groups = [[id(p) for p in g["params"]] for g in self.param_groups]
         if groups != self._groups:
             raise UsageError(
@@ -266,6 +295,10 @@ class Optimizer(torch.optim.Optimizer):
             raise RunEnded(
                 "the run has ended; check opt.ended, or loop over paceline.torch.batches"
             )
+        if self._needs_task:  # the gradients are of the last one
+            self.optimizer.zero_grad(set_to_none=True)
+            self._next_task()
+            return
         self._check()
         self._counts["steps"] += 1
         if isinstance(loss, torch.Tensor):
@@ -281,15 +314,20 @@ class Optimizer(torch.optim.Optimizer):
             self._send_gradient(value)
 
     def _send_rate(self, cancelled: bool = False) -> None:
-        """The rate of rank 0 counts. It goes with the next result, which the server may drop, or at
-        once if the task is cancelled and will have none."""
-        if self.role.serves:
+        """The rate of the owner counts: rank 0, or the worker with the token. It goes with the next
+        result, which the server may drop, or at once if the task is cancelled and will have none.
+        """
+        if self._session.owns:
             rate = self._rule.rate(self.param_groups)
             if rate != self._sent_rate or (cancelled and rate != self._said_rate):
                 self._session.client.set_lr(rate)
                 self._sent_rate = rate
                 if cancelled:
                     self._said_rate = rate
+        elif self._session.requests != "rank 0":
+            rate = self._rule.rate(self.param_groups)
+            if rate != self._first_rate:
+                self._session.unsent(f"lr has changed from {self._first_rate:g} to {rate:g}")
 
     def _send_gradient(self, loss: float) -> None:
         if self.role.follows:
@@ -367,11 +405,19 @@ class Optimizer(torch.optim.Optimizer):
 
     def _send_state(self, state: Dict[Any, Any]) -> None:
         """The state of rank 0 counts. From then on the server has it."""
-        if state:
-            parts = self._state.from_torch(state)
-            if self.role.serves:
-                self._session.load(parts)
-            self.state.clear()
+        parts = self._state.from_torch(state)
+        if self._may_give("state of the optimizer"):
+            self._session.load(parts)
+        self.state.clear()
+
+    def _may_give(self, what: str) -> bool:
+        """Whether it is this process whose weights and state count, which is rank 0."""
+        if self._session.requests != "rank 0":
+            raise UsageError(
+                f"a server that no script has started takes no {what} from a worker; start it with "
+                "--init FILE for weights, or --resume for both"
+            )
+        return self.role.serves
 
     def state_dict(self) -> Dict[str, Any]:
         """The state of the wrapped optimizer, as it would be without Paceline, and the version of the
@@ -395,12 +441,14 @@ class Optimizer(torch.optim.Optimizer):
             state = self._steps_of(own.get("state", {}))
             steps = state_dict.get("paceline", {}).get("version", 0)
             keeps = any(g.get("momentum", 1) for g in self.param_groups)  # or has moments
-            if steps and not self.version and keeps and not state and self.role.serves:
+            begins = not self._session.resumed and (self._state.known or not self.version)
+            if steps and begins and keeps and not state and self.role.serves:
                 raise UsageError(
                     f"the momentum or moments of these {steps} updates are not in this state_dict; save "
                     'that of rank 0, or give the run checkpoint= and resume="auto"'
                 )
-            if not self._session.resumed:
+            clears = self._state.known and self.role.serves  # as torch.optim does
+            if (state or clears) and not self._session.resumed:
                 self._send_state(state)
             own["state"] = {}
         self.optimizer.load_state_dict(own)
@@ -417,7 +465,7 @@ class Optimizer(torch.optim.Optimizer):
                 "steps in every worker; change weights before paceline.torch.Optimizer is made"
             )
         self._vector.check()
-        if self.role.serves:
+        if self._may_give("weights"):
             self._session.load(self._state.weights())
         self._vector.accept()
 
@@ -434,7 +482,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # --- abandoning ----------------------------------------------------------------------------
 
-    def _look(self, *_: Any) -> None:
+    def _look(self) -> None:
         if self._in_task and not self._stays and self._session.cancelled():
             raise Abandoned
 
@@ -449,12 +497,12 @@ class Optimizer(torch.optim.Optimizer):
 
         Without it, a cancelled task is computed to its end and abandoned by `step`."""
         if not self._hooked:
-            self._hooked = True
+            self._hooked, look = True, _Hook(self._look)
             for module in self.model.modules():
-                module.register_forward_pre_hook(self._look)
+                module.register_forward_pre_hook(look)
             for p in self._vector.params:
                 if p.requires_grad:
-                    p.register_hook(self._look)
+                    p.register_hook(look)
         self._in_task = True
         try:
             yield
@@ -476,11 +524,22 @@ class Optimizer(torch.optim.Optimizer):
         the run has failed: it diverged, or every worker left before its limit. All ranks of a process
         group close together."""
         ended = self.ended
+        lost = len(self._losses) if self._local and not ended else 0
+        if lost:
+            print(
+                f"paceline: {lost} local steps since the last result are not in the model",
+                file=sys.stderr,
+            )
         try:
             self._session.close()
         finally:
             if not ended:
                 self._session.share()
+        result = self._session.result
+        if lost and result and not result["run"]["updates"]:
+            raise RunError(
+                f"the run has ended without an update, although this rank took {lost} steps"
+            )
 
     def batches(self, loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
         """The mini-batches of `loader`, pass after pass, until the run ends or `epochs` passes are

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
@@ -36,6 +37,7 @@ _NO_LIMIT = 10**15  # updates
 _LAST_SCORES = 600  # seconds for which the server waits for the last evaluation, at most
 _GRACE = 8  # seconds in which a run that failed writes its checkpoint
 _ALONE = 20  # seconds without any worker after which the run ends, unless one joins again
+_OWNER = "--requests TOKEN, and one worker with PACELINE_TOKEN=TOKEN in its environment"
 _EVICT = 1800  # seconds without a result after which a worker is frozen, as for torch.distributed
 
 _serving: Set["Session"] = set()  # sessions of rank 0
@@ -78,6 +80,7 @@ class Session:
 
     def __init__(self, role: Role, vector: Vector) -> None:
         self.role, self._vector = next_run(role), vector
+        self._pid = os.getpid()
         self._follows = role.rank < 0  # its rank is what the server says
         self.limited = False  # the run has a limit of its own
         self.ended = False
@@ -95,9 +98,11 @@ class Session:
         self._client: Optional[_client.Client] = None
         self._evaluator: Optional[Evaluator] = None
         self._opened = False
-        self._token: Optional[
-            str
-        ] = None  # on rank 0: what the server asks of who may change the run
+        # what the server asks of who may change the run
+        self._token: Optional[str] = role.token or None
+        self.owns = self.role.serves  # this process may change it
+        self.requests = "rank 0"  # or who else may: "token", "any", "none"
+        self._warned = False
 
     @property
     def client(self) -> _client.Client:
@@ -130,14 +135,18 @@ class Session:
         if self.role.serves:
             self._serve(options, tensors, layout, steps)
         del kept
+        claims = self._follows and bool(self._token)
         self._client = self._join(
             dim=self._vector.dim,
             fingerprint=tensors.fingerprint(),
             steps=steps,
-            token=self._token,
+            token=self._token if self.role.serves or claims else None,
             number=self.role.rank + 1,
             checks=True,
         )
+        if self.role.elsewhere:
+            self.requests = str(self._client.server.get("requests", "token"))
+            self.owns = claims and self.requests != "rank 0"
         if self._follows:
             workers = int(self._client.server["workers"])
             self.role = replace(self.role, world_size=workers)
@@ -147,8 +156,15 @@ class Session:
             self.server.publish(self._token or "any")
 
     def add_evaluator(self, model: torch.nn.Module, function: Function, on_point: Any) -> None:
-        """From now on, `function(model)` is called between two tasks with versions of the model, and
-        then `on_point`, unless it is None."""
+        """From now on, the process that owns the run calls `function(model)` between two tasks, with
+        versions of the model, and then `on_point`, unless it is None."""
+        if not self.owns or self.role.over_mpi:
+            if self.requests == "none" and not self.role.over_mpi:
+                warnings.warn(
+                    f"evaluate= is not called, because the server takes no requests; start it with {_OWNER}",
+                    stacklevel=3,
+                )
+            return
         seat = self._join(role=_client.EVALUATOR, token=self._token)
         self._evaluator = Evaluator(seat, self._vector, model, function, on_point)
 
@@ -168,7 +184,7 @@ class Session:
         # what a worker does between two results is its own business
         if served.get("evict") is None:
             served["evict"] = _EVICT
-        asked = served.setdefault("requests", secrets.token_hex(16))
+        asked = served.setdefault("requests", self._token or secrets.token_hex(16))
         if asked == "none":
             raise UsageError("requests='none': rank 0 must be able to end the run; leave it out")
         self._token = None if asked == "any" else str(asked)
@@ -223,7 +239,7 @@ class Session:
                 self._evaluator.look()
         self.waited += time.monotonic() - begin
         if got is None:
-            self._finish()
+            self._finish(over=True)
             failed = None if self.role.serves else _server.failure(self.role.socket, _STARTED)
             if failed:
                 raise RunError(failed)
@@ -259,7 +275,28 @@ class Session:
 
     def checkpoint(self) -> None:
         if self._client is not None:
+            if not self.owns and self.requests in ("token", "none"):
+                raise UsageError(
+                    f"this worker may not ask for checkpoints; start the server with {_OWNER}"
+                )
             self._client.checkpoint()
+
+    def unsent(self, what: str) -> None:
+        """This process has changed something that only the owner of the run can tell the server.
+        Raises if the server listens to no process, and warns once if another one may be the owner;
+        ranks of a launcher know that rank 0 is."""
+        if self.requests == "none":
+            raise UsageError(
+                f"{what}, but the server takes no requests; start it with {_OWNER}, or with "
+                "--lr-schedule and the script without a scheduler"
+            )
+        if self.requests != "rank 0" and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{what}, which this worker does not tell the server, because it has no "
+                f"PACELINE_TOKEN; the rates of the worker that has it count (serve {_OWNER})",
+                stacklevel=7,  # the script
+            )
 
     # --- the server's weights and state, on rank 0 ----------------------------------------------
 
@@ -306,13 +343,13 @@ class Session:
             finally:
                 server.remove()
 
-    def _finish(self) -> None:
-        """The run has ended, or this worker leaves it. Rank 0 gets the final weights."""
+    def _finish(self, over: bool) -> None:
+        """The run is over, or this worker leaves it. Rank 0 gets the final weights."""
         self._leave()
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             end = time.monotonic() + _LAST_SCORES
-            while self.server and self.server.alive and not evaluator.ended:
+            while (self.server.alive if self.server else over) and not evaluator.ended:
                 evaluator.look(SLICE)
                 if time.monotonic() > end:
                     break
@@ -351,19 +388,22 @@ class Session:
             raise RunError(self.failure)
 
     def _end(self) -> None:
-        """Rank 0 asks the server to end the run."""
-        if self._client is not None and self.server is not None:
+        """The owner asks the server to end the run."""
+        if self._client is not None and self.owns:
             with contextlib.suppress(RunError):
                 self._client.end()
 
     def close(self) -> None:
-        """Leaves the run. On rank 0 it also waits until the run has ended, and gives the model its
-        final weights; if the run has no limit of its own, it ends now."""
-        atexit.unregister(self._at_exit)
+        """Leaves the run; if that has no limit of its own and this is its owner, it ends now. Rank 0
+        also waits until it has ended, and gives the model the final weights."""
         if not self.limited:
             self._end()
+        self._close()
+
+    def _close(self) -> None:
+        atexit.unregister(self._at_exit)
         if not self.ended:
-            self._finish()
+            self._finish(over=self.owns and not self.limited)
         self.check()
 
     def _told(self) -> str:
@@ -377,14 +417,16 @@ class Session:
 
     def abort(self) -> None:
         """Something failed: the run ends with a checkpoint, if it had begun and has one to write,
-        and the other ranks hear why."""
+        and the other ranks hear why. A forked child has a copy of the object only."""
         atexit.unregister(self._at_exit)
+        if os.getpid() != self._pid:
+            return
         if self.server is not None and self.role.world_size > 1:
             self.server.report(self._told())
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             evaluator.close()
-        if self._opened:
+        if self._opened and self.server is not None:  # others go on without their owner
             with contextlib.suppress(Error):
                 self._end()
         self._leave()
@@ -397,6 +439,8 @@ class Session:
             server.remove()
 
     def _at_exit(self) -> None:
+        if os.getpid() != self._pid:
+            return
         failure = getattr(sys, "last_value", None)
         if _terminated or not isinstance(failure, (KeyboardInterrupt, type(None))):
             self.abort()
@@ -408,7 +452,8 @@ class Session:
                     "waits for it",
                     file=sys.stderr,
                 )
-            self._end()
-            self.close()
+            if self.server is not None:
+                self._end()
+            self._close()
         except Error as e:
             print(f"paceline: {e}", file=sys.stderr, flush=True)

@@ -67,7 +67,7 @@ class State:
         """The parts of a file with the state of a state_dict()."""
         v = self._vector
         steps: List[int] = []
-        reals = torch.zeros(len(self._names), v.dim)
+        reals = torch.zeros(len(self._names), v.dim, dtype=torch.float32, device="cpu")
         for k, (p, begin) in enumerate(zip(v.params, v.offsets())):
             own = state.get(self._number.get(id(p)), {})
             taken = _taken(own)
@@ -92,7 +92,7 @@ class State:
         v = self._vector
         found = {i: p for i, p in enumerate(v.params) if v.trained[i] and p.requires_grad}
         gradients = torch.autograd.grad(loss, list(found.values()), allow_unused=True)
-        out = torch.zeros(v.dim)
+        out = torch.zeros(v.dim, dtype=torch.float32, device="cpu")
         parts = out.split(v.sizes)
         for i, g in zip(found, gradients):
             if g is not None:

@@ -1,8 +1,9 @@
 """Accelerate: device placement and mixed precision from Accelerate, steps from Paceline.
 
 Start it with `paceline launch -n 4 -- python3 train.py`. Accelerate believes that each process is the
-only one, and the server combines them. Tested on a stand-in with the same calls, because Debian has no
-package of Accelerate.
+only one, and the server combines them.
+
+    from paceline_accelerate import Run
 
     run = Run(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader, method="async", updates=500)
     for batch in run.batches():

@@ -1,21 +1,30 @@
 """Lightning: Paceline's optimizer in a LightningModule, and a callback that ends with the run.
 
 Start it with `paceline launch -n 4 -- python3 train.py` and Trainer(devices=1): every process trains
-on its own, and the server combines them. Tested on a stand-in with the same calls, because Debian has
-no package of Lightning.
+on its own, and the server combines them.
+
+    from paceline_lightning import Paceline, PacelineModule, shard
 
     class Mine(PacelineModule):
-        def training_step(self, batch, i): ...          # returns the loss
         def make_optimizer(self): return torch.optim.AdamW(self.parameters(), lr=1e-3)
+        def training_step(self, batch, i):
+            loss = ...
+            self.step(loss)
 
     mine = Mine(method="diloco:u=20")
     Trainer(devices=1, max_epochs=100, callbacks=[Paceline()]).fit(mine, shard(data, batch_size=32))
 """
 
-import lightning as L
+from typing import Any
+
 from torch.utils.data import DataLoader, DistributedSampler
 
 import paceline.torch as pl
+
+try:
+    import lightning as L
+except ImportError:
+    import pytorch_lightning as L  # the other name of the same package
 
 
 def shard(data, **options):
@@ -30,7 +39,7 @@ class PacelineModule(L.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.run_options = options
-        self.opt = None
+        self.opt: Any = None  # from the beginning of the fit
 
     def make_optimizer(self):
         raise NotImplementedError
@@ -38,7 +47,7 @@ class PacelineModule(L.LightningModule):
     def configure_optimizers(self):
         return []
 
-    def on_fit_start(self):
+    def on_train_start(self):  # the weights are on their device by now
         if getattr(self.trainer.precision_plugin, "scaler", None) is not None:
             raise ValueError(
                 "precision 16-mixed scales the loss, and gradients with it; use bf16-mixed"
