@@ -188,16 +188,21 @@ static void server_note_waits(struct server *s, uint64_t now) {
     }
 }
 
-static void server_once_per_second(struct server *s, uint64_t now) {
+/* A pause since this round began is not known as one yet, so nobody is slow because of it. */
+static void server_look_for_stragglers(struct server *s) {
     struct pl_stragglers_found found;
     char sentence[200];
-    server_note_waits(s, now);
-    while (pl_stragglers_look(s->stragglers, s->view, now, &found)) {
+    server_note_waits(s, s->round_ns);
+    while (pl_stragglers_look(s->stragglers, s->view, s->round_ns, &found)) {
         pl_stragglers_sentence(&found, &s->job->log,
                                pl_membership_phase(&s->membership, found.worker), sentence,
                                sizeof sentence);
         pl_log_warn(&s->job->log, "%s", sentence);
     }
+}
+
+static void server_once_per_second(struct server *s, uint64_t now) {
+    server_look_for_stragglers(s);
     pl_membership_check(&s->membership);
     pl_server_lost(s);
     if (s->saver) pl_saver_poll(s->saver, s->engine, now);
@@ -256,7 +261,8 @@ static void server_look_for_workers(struct server *s) {
 
 /* The time. If the loop did not come round for seconds, everything stood still: Ctrl-Z. */
 static int server_time(struct server *s) {
-    int rc = pl_engine_time(s->engine, server_stamp(s), s->why);
+    s->round_ns = server_stamp(s);
+    int rc = pl_engine_time(s->engine, s->round_ns, s->why);
     uint64_t lost_ns = pl_engine_lost_ns(s->engine), paused_ns = lost_ns - s->lost_ns;
     if (paused_ns > SERVER_PAUSE) pl_stragglers_paused(s->stragglers, paused_ns);
     s->lost_ns = lost_ns;

@@ -49,7 +49,8 @@ struct server {
     float *room;             /* [dim] for a scored model that is not a version here; or NULL */
     struct pl_model_now end; /* the model at the end */
     float *end_room;         /* [dim] likewise */
-    uint64_t lost_ns;        /* what the engine had lost when this was last read */
+    uint64_t round_ns;       /* when this round of the loop began, */
+    uint64_t lost_ns;        /* and what the engine had lost by then */
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_clients clients;

@@ -169,6 +169,40 @@ TEST(test_frozen_worker_is_named) {
     check_left(before);
 }
 
+/* The server stands still for seconds in the middle of a round: nobody was slow. It is held up
+ * where it starts a worker again, one that was killed. */
+static void make_slowly(void *ctx, int worker, int pid) {
+    struct pids *pids = ctx;
+    note_pid(ctx, worker, pid);
+    if (atomic_load(&pids->n_done) != 1) return;
+    atomic_store(&pids->n_done, 2);
+    nap(3000);
+}
+
+static int kill_one(void *ctx, const struct pl_point *p) {
+    struct pids *pids = ctx;
+    if (pids->n_done == 0 && p->updates > 50) {
+        atomic_store(&pids->n_done, 1);
+        pids->n_faults = (int)p->updates;
+        strike(atomic_load(&pids->pid[1]), SIGKILL);
+    }
+    return pids->n_done == 2 && p->updates > (uint64_t)pids->n_faults + 50;
+}
+
+TEST(test_a_pause_makes_nobody_slow) {
+    skip_processes();
+    char log[4096] = "";
+    struct pids pids = {0};
+    pl_setup *s = make("method=async delay=const:t=0.01 updates=100000 respawn=yes");
+    s->made = make_slowly;
+    s->made_ctx = &pids;
+    pl_setup_log(s, say, log);
+    pl_setup_watch(s, NULL, kill_one, &pids);
+    check_books(train(s));
+    assert_int_equal(pids.n_done, 2);
+    if (strstr(log, "is slow")) fail_msg("%s", log);
+}
+
 /* All workers die and none is replaced: the run says so, and its checkpoint is there. */
 static int kill_all(void *ctx, const struct pl_point *p) {
     struct pids *pids = ctx;
