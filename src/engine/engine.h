@@ -153,7 +153,10 @@ int pl_engine_n(const struct pl_engine *e, enum pl_life life); /* workers in tha
 /* Whether this task, numbered from 1, is the one that its worker had when it left and has not
  * answered yet: the result shows that the worker is alive. */
 bool pl_engine_awaits(const struct pl_engine *e, int worker, uint64_t task);
-uint64_t pl_engine_lost_ns(const struct pl_engine *e); /* in which the host did not listen */
+/* Time that does not count for any worker: in which the host did not listen, or, as it tells, could
+ * not serve. */
+uint64_t pl_engine_lost_ns(const struct pl_engine *e);
+void pl_engine_lose(struct pl_engine *e, uint64_t ns);
 
 /* What is due by the clock, and when. The engine keeps it up to date; UINT64_MAX means never. When
  * the policy's timer is due, is in the view. */

@@ -190,6 +190,10 @@ static void life_excuse(struct pl_engine *e, int worker, uint64_t ns) {
     l->lost_ns = e->lives.lost_ns;
 }
 
+void pl_engine_lose(struct pl_engine *e, uint64_t ns) {
+    e->lives.lost_ns += ns;
+}
+
 uint64_t pl_engine_lost_ns(const struct pl_engine *e) {
     return e->lives.lost_ns;
 }

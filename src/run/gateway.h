@@ -50,6 +50,9 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 int pl_gateway_port(const struct pl_gateway *g);
 /* The newest version of this run that clients had before they came to this server; 0: none. */
 uint64_t pl_gateway_seen(const struct pl_gateway *g);
+/* The standby is silent: orders may wait for it, and nobody is to blame that they are not done. */
+bool pl_gateway_is_held(struct pl_gateway *g);
+
 /* A worker has lost all its connections, and keeps its seat; or one that had is back; or one has
  * come with a name. Returns false if there is no more news. */
 #define PL_GATEWAY_NAME 64
@@ -71,16 +74,20 @@ struct pl_copy;
 bool pl_gateway_wants_copy(struct pl_gateway *g, uint64_t version);
 void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy);
 
-/* At a standby: the secret that the server has told it, by which votes of its workers are known. */
+/* At a standby, which the server has answered: the secret by which votes of its workers are known.
+ * Earlier votes do not count any more. */
 void pl_gateway_follows(struct pl_gateway *g, const char *secret);
 
 /* At a standby: how many workers of the run have lost their server and ask for this one, and the
- * newest version that one of them has seen. */
+ * newest version that one of them has seen. It is elected if they are more than half of `workers`,
+ * and none has seen more than `has`; then no vote can be taken back any more. */
 struct pl_gateway_tally {
     int n;
     uint64_t seen;
+    bool most, elected;
 };
-struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run);
+struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run, int workers,
+                                         uint64_t has);
 
 /* Tells all clients that the run has ended, and takes their seats; NULL is fine. */
 void pl_gateway_close(struct pl_gateway *g);

@@ -112,9 +112,6 @@ enum MHD_Result pl_gateway_answer_order(struct request *r) {
     answer_add(a, PL_WIRE_STAYS, "%d", o->stays);
     answer_add(a, PL_WIRE_TYPE, "%s", o->half_in ? "bf16" : "f32");
     answer_add(a, PL_WIRE_RESULT, "%s", o->half_out ? "bf16" : "f32");
-    char standby[GATEWAY_URL];
-    pl_gateway_standby_where(r->gateway, standby);
-    if (standby[0]) answer_add(a, PL_WIRE_STANDBY, "%s", standby);
     answer_note(a, o->note);
     return answer_with(r, MHD_HTTP_OK, a);
 }

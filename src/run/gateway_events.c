@@ -8,13 +8,15 @@
 
 #include "run/gateway_state.h"
 
-/* Where the standby is, if that has changed. Returns the length of the line; 0: it has not. */
+/* News of the standby: where it is, or that it is to be forgotten. Returns the length of the line;
+ * 0: there are none. */
 static ssize_t events_standby(struct request *r, char *buffer, size_t max) {
     char url[GATEWAY_URL];
-    unsigned change = pl_gateway_standby_where(r->gateway, url);
+    bool losing;
+    unsigned change = pl_gateway_standby_where(r->gateway, url, &losing);
     if (change == r->standby) return 0;
     r->standby = change;
-    return snprintf(buffer, max, "standby %s\n", url);
+    return snprintf(buffer, max, losing ? "forget %s\n" : "standby %s\n", url);
 }
 
 /* The next line: a cancel, the end, or a beat. 0: it waits for one. */
@@ -63,6 +65,7 @@ enum MHD_Result pl_gateway_events(struct request *r) {
     MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
     pl_lock_enter(r->gateway->lock);
     r->seat->listened = true;
+    pl_gateway_standby_heard(r->seat, pl_gateway_said(r, PL_WIRE_STANDBY) != NULL);
     pl_lock_leave(r->gateway->lock);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     enum MHD_Result rc = MHD_queue_response(r->connection, MHD_HTTP_OK, a);

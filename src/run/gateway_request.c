@@ -43,7 +43,7 @@ static enum MHD_Result request_leave(struct request *r) {
         if (waits) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
     }
     pl_lock_enter(g->lock);
-    pl_gateway_standby_left(s);
+    if (!pl_gateway_said(r, PL_WIRE_STANDBY)) pl_gateway_standby_left(s); /* it has not voted */
     pl_gateway_seat_end(s);
     pl_lock_leave(g->lock);
     return pl_gateway_answer(r, MHD_HTTP_OK, "");
@@ -64,6 +64,7 @@ static enum route request_route(const char *method, const char *url, const char 
     if (strcmp(method, "GET") == 0 && strcmp(url, "/v1/setup") == 0) return ROUTE_SETUP;
     if (strcmp(method, "GET") == 0 && strcmp(url, PL_WIRE_COPY) == 0) return ROUTE_COPY;
     if (strcmp(method, "POST") == 0 && strcmp(url, PL_WIRE_VOTES) == 0) return ROUTE_VOTE;
+    if (strcmp(method, "DELETE") == 0 && strcmp(url, PL_WIRE_VOTES) == 0) return ROUTE_RECALL;
     if (strncmp(url, PL_WIRE_SEATS, prefix) != 0) return ROUTE_NONE;
     if (!url[prefix]) return strcmp(method, "POST") == 0 ? ROUTE_JOIN : ROUTE_NONE;
     if (url[prefix] != '/') return ROUTE_NONE;
@@ -107,7 +108,8 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     *why = "there is nothing here";
     if (r->route == ROUTE_NONE) return MHD_HTTP_NOT_FOUND;
     *why = "this is a standby, which has not taken over";
-    bool serves = r->gateway->conf.path || r->route == ROUTE_VOTE || r->route == ROUTE_HEALTH;
+    bool serves = r->gateway->conf.path || r->route == ROUTE_VOTE || r->route == ROUTE_RECALL ||
+                  r->route == ROUTE_HEALTH;
     if (!serves) return MHD_HTTP_SERVICE_UNAVAILABLE;
     const char *length = pl_gateway_said(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
     uint64_t bytes = length ? strtoull(length, NULL, 10) : 0;
@@ -139,6 +141,7 @@ static enum MHD_Result request_end(struct request *r) {
                                       : pl_gateway_answer(r, MHD_HTTP_NOT_FOUND, "there is none");
     case ROUTE_COPY: return pl_gateway_aside(r, pl_gateway_standby);
     case ROUTE_VOTE: return pl_gateway_vote(r);
+    case ROUTE_RECALL: return pl_gateway_recall(r);
     case ROUTE_HEALTH: return pl_gateway_answer(r, MHD_HTTP_OK, "ok\n");
     case ROUTE_NONE: break;
     }

@@ -2,9 +2,9 @@
  * which version it has: no order for a newer one leaves the server before that. So whatever
  * anybody has seen, the standby has.
  *
- * If the standby is lost, the run goes on without it only if more than half of the workers have a
- * connection. If they have none, they may have gone to the standby, and this server must not make
- * updates beside it.
+ * If the standby is silent, workers are asked to forget it, and the run goes on without it when
+ * more than half of them have said that they did. The others may have gone to the standby, and this
+ * server must not make updates beside it.
  *
  * Threads: the request's, the watch, and the server's for copies. */
 #include <stdio.h>
@@ -16,10 +16,9 @@
 #include "run/worker.h"
 #include "sys/address.h"
 
-#define STANDBY_POLL_NS (2 * GATEWAY_SECOND) /* a request is answered after that at last */
-/* Without a request, after which it is lost. By then the connections of workers that were cut off
- * with it have ended as well (gateway_request.c), and do not count. */
-#define STANDBY_SILENT_NS (10 * GATEWAY_SECOND)
+#define STANDBY_POLL_NS (2 * GATEWAY_SECOND)   /* a request is answered after that at last */
+#define STANDBY_SILENT_NS (5 * GATEWAY_SECOND) /* without a request, before it is forgotten */
+#define STANDBY_LONG_NS (5 * GATEWAY_SECOND)   /* until workers have done so */
 #define STANDBY_LOOK_NS (GATEWAY_SECOND / 10)
 
 /* --- who follows ----------------------------------------------------------------------------- */
@@ -52,7 +51,8 @@ static bool standby_enter(struct request *r, const char *url, uint64_t has) {
         if (!s->here) snprintf(s->url, sizeof s->url, "%s", url);
         s->has = has;
         s->here = s->here || comes;
-        s->change += comes;
+        s->change += comes || s->losing;
+        s->losing = false;
         s->n_requests++;
         r->follows = true;
     }
@@ -68,9 +68,10 @@ void pl_gateway_standby_done(struct request *r) {
     s->seen_ns = pl_now_ns();
 }
 
-unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]) {
+unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL], bool *losing) {
     pl_lock_enter(g->lock);
     snprintf(url, GATEWAY_URL, "%s", g->standby.here ? g->standby.url : "");
+    *losing = g->standby.losing;
     unsigned change = g->standby.change;
     pl_lock_leave(g->lock);
     return change;
@@ -88,13 +89,41 @@ void pl_gateway_standby_left(struct seat *s) {
     s->elects = false;
 }
 
-/* Whether more than half of those who could elect the standby are here, and so do not. Newcomers
- * do not count: the standby does not know them. The caller has the lock. */
-static bool standby_has_majority(const struct pl_gateway *g) {
-    int n = g->standby.electors, connected = 0;
+/* What it said before it was asked does not count. */
+void pl_gateway_standby_heard(struct seat *s, bool knows) {
+    s->forgot = s->gateway->standby.losing && !knows;
+}
+
+/* Whether more than half of those who could elect the standby will not, because they said so or
+ * never heard of it. Newcomers do not count: the standby does not know them. The caller has the
+ * lock. */
+static bool standby_forgotten(const struct pl_gateway *g) {
+    int n = g->standby.electors, forgot = 0;
     for (const struct seat *s = g->seats; s; s = s->next)
-        connected += s->elects && !s->ended && s->n_requests > 0;
-    return n == 0 || 2 * connected > n;
+        forgot += s->elects && (s->forgot || !s->listened);
+    return n == 0 || 2 * forgot > n;
+}
+
+/* It is silent. Returns what is to be said about it, or NULL. The caller has the lock. */
+static const char *standby_lose(struct pl_gateway *g, uint64_t now) {
+    struct standby *s = &g->standby;
+    if (!s->losing) {
+        s->losing = true;
+        s->told_losing = false;
+        s->losing_ns = now;
+        s->change++;
+        for (struct seat *i = g->seats; i; i = i->next) i->forgot = false;
+    }
+    if (standby_forgotten(g)) {
+        s->here = s->losing = false;
+        s->url[0] = '\0';
+        s->change++;
+        return "is lost; until it returns, updates exist once";
+    }
+    if (s->told_losing || now < s->losing_ns + STANDBY_LONG_NS) return NULL;
+    s->told_losing = true;
+    return "does not answer, and most workers may have gone to it: no orders leave until it or "
+           "they return";
 }
 
 uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now) {
@@ -102,20 +131,23 @@ uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now) {
     char url[GATEWAY_URL];
     pl_lock_enter(g->lock);
     bool silent = s->here && s->n_requests == 0;
-    bool lost = silent && now > s->seen_ns + STANDBY_SILENT_NS && standby_has_majority(g);
+    unsigned change = s->change;
+    bool loses = silent && now > s->seen_ns + STANDBY_SILENT_NS;
     memcpy(url, s->url, sizeof url);
-    if (lost) {
-        s->here = false;
-        s->url[0] = '\0';
-        s->change++;
-    }
+    const char *said = loses ? standby_lose(g, now) : NULL;
+    bool news = s->change != change;
+    silent = silent && s->here;
     pl_lock_leave(g->lock);
-    if (lost) {
-        pl_log_warn(g->conf.log, "the standby at %s is lost; until it returns, updates exist once",
-                    url);
-        pl_gateway_ring(g);
-    }
-    return silent && !lost ? STANDBY_LOOK_NS : UINT64_MAX;
+    if (said) pl_log_warn(g->conf.log, "the standby at %s %s", url, said);
+    if (news) pl_gateway_ring(g);
+    return silent ? STANDBY_LOOK_NS : UINT64_MAX;
+}
+
+bool pl_gateway_is_held(struct pl_gateway *g) {
+    pl_lock_enter(g->lock);
+    bool held = g->standby.here && g->standby.n_requests == 0;
+    pl_lock_leave(g->lock);
+    return held;
 }
 
 /* --- copies ---------------------------------------------------------------------------------- */

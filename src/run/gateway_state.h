@@ -53,7 +53,8 @@ struct seat {
     struct request *has; /* the one that may use the link */
     bool ended;          /* nobody may join it any more */
     bool gone;           /* the server has given up its place, which its client has not heard yet */
-    bool elects;         /* the standby knows it, and counts its vote */
+    bool elects;         /* the standby knows it, and counts its vote, */
+    bool forgot;         /* but it has said that it will not vote */
     bool told;           /* its client knows that the run is over */
     uint64_t seen_ns;    /* when its last request ended, */
     uint64_t longest_ns; /* and how long it was silent at most */
@@ -69,6 +70,9 @@ struct standby {
     atomic_bool waits; /* a request of it waits for a copy */
     /* the gateway's lock */
     bool here;             /* it has had a copy, and is not lost: orders wait for it */
+    bool losing;           /* it is silent, and workers were asked to forget it */
+    bool told_losing;      /* which takes long, and was said */
+    uint64_t losing_ns;    /* since then */
     uint64_t has;          /* the version of its copy, or PL_NO_COPY */
     int workers;           /* that it was told of, */
     int electors;          /* without those that have left since */
@@ -76,7 +80,7 @@ struct standby {
     int n_requests;        /* of it, */
     uint64_t seen_ns;      /* and when the last one ended */
     char url[GATEWAY_URL]; /* where workers reach it */
-    unsigned change;       /* counts how often it came and was lost */
+    unsigned change;       /* counts how often workers had to hear of it */
     struct pl_copy *copy;  /* for its next answer; or NULL */
 };
 
@@ -93,6 +97,7 @@ enum route {
     ROUTE_SETUP,
     ROUTE_COPY,
     ROUTE_VOTE,
+    ROUTE_RECALL,
     ROUTE_HEALTH
 };
 
@@ -155,6 +160,7 @@ struct pl_gateway {
     char first[PL_WIRE_KEY + 1]; /* secret of the server that this standby follows; "": none yet */
     struct vote *vote;           /* [n_votes] of a standby */
     int n_votes;
+    bool elected; /* they were enough, and cannot be taken back any more */
     int n_reports;
     char silent[PL_PEER_MAX]; /* the last client that was reported because it asked for nothing */
     bool over, closed;
@@ -225,19 +231,23 @@ enum MHD_Result pl_gateway_events(struct request *r); /* gateway_events.c */
 
 /* gateway_standby.c. done() ends a request of the standby; the caller has the lock. look() finds
  * out whether it is lost, and returns after how long to look again. holds() returns whether the
- * standby lacks the version of this order, and must have it first. where() returns how
- * often it has changed where the standby is; "": there is none. */
+ * standby lacks the version of this order, and must have it first. heard() notes whether a worker
+ * still knows of a standby; the caller has the lock. where() returns how often there was news of
+ * it, what it is, and where the standby is; "": there is none. */
 enum MHD_Result pl_gateway_standby(struct request *r);
 void pl_gateway_standby_done(struct request *r);
 /* The standby hears how many workers there are, which is returned; a worker has left, and will not
  * vote. The caller has the lock. */
 int pl_gateway_standby_told(struct pl_gateway *g);
 void pl_gateway_standby_left(struct seat *s);
-unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL]);
+void pl_gateway_standby_heard(struct seat *s, bool knows);
+unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL], bool *losing);
 uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now);
 bool pl_gateway_standby_holds(struct request *r, const uint64_t note[PL_NOTE_WORDS]);
 
-enum MHD_Result pl_gateway_vote(struct request *r); /* gateway_votes.c */
+/* gateway_votes.c: a vote, and one that is taken back. */
+enum MHD_Result pl_gateway_vote(struct request *r);
+enum MHD_Result pl_gateway_recall(struct request *r);
 void pl_gateway_votes_free(struct pl_gateway *g);
 
 /* gateway_request.c, for libmicrohttpd. */

@@ -1,5 +1,6 @@
 /* Workers that have lost their server ask its standby whether it has taken over. Until it has,
- * each question is a vote for it.
+ * each question is a vote for it. A worker whose server is back, and wants to go on without the
+ * standby, first takes its vote back; so no worker counts for both.
  *
  * Threads: the request's; the standby's own counts. */
 #define _GNU_SOURCE
@@ -33,10 +34,12 @@ static void votes_add(struct pl_gateway *g, const struct vote *v) {
 void pl_gateway_follows(struct pl_gateway *g, const char *secret) {
     pl_lock_enter(g->lock);
     snprintf(g->first, sizeof g->first, "%s", secret);
+    g->n_votes = 0;
     pl_lock_leave(g->lock);
 }
 
-struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run) {
+struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run, int workers,
+                                         uint64_t has) {
     struct pl_gateway_tally t = {0};
     uint64_t now = pl_now_ns();
     pl_lock_enter(g->lock);
@@ -46,35 +49,66 @@ struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run) 
         t.n++;
         if (v->seen > t.seen) t.seen = v->seen;
     }
+    t.most = 2 * t.n > workers;
+    t.elected = g->elected = t.most && t.seen <= has;
     pl_lock_leave(g->lock);
     return t;
 }
 
-enum MHD_Result pl_gateway_vote(struct request *r) {
+/* What a request says. 0, or the status with which it is answered. */
+static unsigned votes_read(struct request *r, struct vote *v, const char **why) {
     struct pl_gateway *g = r->gateway;
-    struct vote v = {.when_ns = pl_now_ns()};
     char key[PL_WIRE_KEY + 1];
     bool bad = false;
     uint64_t epoch = pl_gateway_said_whole(r, PL_WIRE_EPOCH, UINT64_MAX, &bad);
-    v.seen = pl_gateway_said_whole(r, PL_WIRE_SEEN, UINT64_MAX, &bad);
+    v->seen = pl_gateway_said_whole(r, PL_WIRE_SEEN, UINT64_MAX, &bad);
+    v->when_ns = pl_now_ns();
     if (bad || !pl_gateway_said_text(r, PL_WIRE_SEAT, key, sizeof key) ||
-        !pl_gateway_said_text(r, PL_WIRE_RUN, v.run, sizeof v.run) || !key[0] || !v.run[0])
-        return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
+        !pl_gateway_said_text(r, PL_WIRE_RUN, v->run, sizeof v->run) || !key[0] || !v->run[0]) {
+        *why = "a header makes no sense";
+        return MHD_HTTP_BAD_REQUEST;
+    }
     if (g->conf.path) {
-        bool mine = strcmp(v.run, g->conf.run) == 0 && epoch <= g->conf.epoch;
-        return pl_gateway_answer(r, mine ? MHD_HTTP_OK : MHD_HTTP_FORBIDDEN,
-                                 mine ? "join here\n" : "this server has another run");
+        bool mine = strcmp(v->run, g->conf.run) == 0 && epoch <= g->conf.epoch;
+        *why = mine ? "join here\n" : "this server has another run";
+        return mine ? MHD_HTTP_OK : MHD_HTTP_FORBIDDEN;
     }
     pl_lock_enter(g->lock);
-    v.worker = pl_gateway_key_worker(g->first, key);
-    if (v.worker >= 0) votes_add(g, &v);
+    v->worker = pl_gateway_key_worker(g->first, key);
     pl_lock_leave(g->lock);
-    if (v.worker < 0) {
-        pl_gateway_report(g, r->name, "it has no key of the server that this standby follows");
-        return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, "this key is not of that server");
-    }
+    if (v->worker >= 0) return 0;
+    pl_gateway_report(g, r->name, "it has no key of the server that this standby follows");
+    *why = "this key is not of that server";
+    return MHD_HTTP_FORBIDDEN;
+}
+
+enum MHD_Result pl_gateway_vote(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    struct vote v;
+    const char *why;
+    unsigned status = votes_read(r, &v, &why);
+    if (status) return pl_gateway_answer(r, status, why);
+    pl_lock_enter(g->lock);
+    votes_add(g, &v);
+    pl_lock_leave(g->lock);
     return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE,
                              "this is a standby, which has not taken over");
+}
+
+enum MHD_Result pl_gateway_recall(struct request *r) {
+    struct pl_gateway *g = r->gateway;
+    struct vote v;
+    const char *why;
+    unsigned status = votes_read(r, &v, &why);
+    if (status) return pl_gateway_answer(r, status, why);
+    pl_lock_enter(g->lock);
+    bool late = g->elected;
+    int i = 0;
+    while (i < g->n_votes && g->vote[i].worker != v.worker) i++;
+    if (!late && i < g->n_votes) g->vote[i] = g->vote[--g->n_votes];
+    pl_lock_leave(g->lock);
+    return late ? pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "this standby takes over")
+                : pl_gateway_answer(r, MHD_HTTP_NO_CONTENT, "");
 }
 
 void pl_gateway_votes_free(struct pl_gateway *g) {

@@ -259,12 +259,16 @@ static void server_look_for_workers(struct server *s) {
     }
 }
 
-/* The time. If the loop did not come round for seconds, everything stood still: Ctrl-Z. */
+/* The time. If the loop did not come round for seconds, everything stood still: Ctrl-Z. Nor does
+ * time count in which orders wait for the standby. */
 static int server_time(struct server *s) {
+    uint64_t last_ns = s->round_ns;
     s->round_ns = server_stamp(s);
+    bool held = s->gateway && pl_gateway_is_held(s->gateway);
+    if (held) pl_engine_lose(s->engine, s->round_ns - last_ns);
     int rc = pl_engine_time(s->engine, s->round_ns, s->why);
     uint64_t lost_ns = pl_engine_lost_ns(s->engine), paused_ns = lost_ns - s->lost_ns;
-    if (paused_ns > SERVER_PAUSE) pl_stragglers_paused(s->stragglers, paused_ns);
+    if (held || paused_ns > SERVER_PAUSE) pl_stragglers_paused(s->stragglers, paused_ns);
     s->lost_ns = lost_ns;
     return rc;
 }

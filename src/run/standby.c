@@ -49,9 +49,10 @@ static int standby_keep(struct follow *f, const struct pl_copy_of_run *c) {
 static bool standby_elected(struct follow *f) {
     const struct pl_log *log = f->conf->gateway.log;
     if (!f->has.bytes) return false;
-    struct pl_gateway_tally t = pl_gateway_tally(f->gateway, f->has.run);
-    if (2 * t.n <= f->has.workers) return false;
-    if (t.seen <= f->has.version) {
+    struct pl_gateway_tally t =
+        pl_gateway_tally(f->gateway, f->has.run, f->has.workers, f->has.version);
+    if (!t.most) return false;
+    if (t.elected) {
         pl_log_warn(log,
                     "the server is gone, and %d of its %d workers ask for this standby: it takes "
                     "over after update %" PRIu64,

@@ -20,9 +20,11 @@ static void join_leave(struct pl_link *l) {
     char answer[PL_WORD_MAX];
     pl_lock_enter(l->lock);
     uint64_t task = l->has_result ? l->result.task : 0;
+    bool voted = l->voted;
     pl_lock_leave(l->lock);
     pl_http_way_begin(&l->side, "DELETE", "");
     if (task) pl_http_way_add(&l->side, PL_WIRE_TASK, "%" PRIu64, task);
+    if (voted) pl_http_knows(l, &l->side); /* and may be counted */
     curl_easy_setopt(l->side.easy, CURLOPT_TIMEOUT, JOIN_LEAVE_S);
     l->side.body = answer;
     l->side.room = sizeof answer;

@@ -58,7 +58,7 @@ struct http_way {
     char key[PL_WIRE_KEY + 1];
     bool over, again, is_bf16, result_bf16;
     uint64_t version; /* of an order */
-    char run[PL_RUN_ID_MAX], standby[HTTP_PATH];
+    char run[PL_RUN_ID_MAX];
     uint64_t epoch;
     bool returns;
     enum http_silence silence;
@@ -99,7 +99,12 @@ struct pl_link {
     struct pl_order order;
     uint64_t version;        /* of the order, */
     uint64_t seen;           /* and the newest so far */
-    char standby[HTTP_PATH]; /* of the server; "": it has none */
+    char standby[HTTP_PATH]; /* of the server; "": it has none; */
+    bool forgets;            /* the server has asked to vote for it no more */
+    bool voted;              /* for it, which was not taken back */
+    int n_voting;            /* requests of both threads that vote */
+    bool asks;               /* it waits for an order, which the standby may have */
+    bool reopens;            /* events are asked for again, to tell the server what is known */
     bool moved;              /* the standby has taken over */
     uint64_t task, cancelled_task;
 };
@@ -117,14 +122,17 @@ long pl_http_way_perform(struct http_way *w);
 /* http_talk.c: the threads, and how a link ends. */
 void pl_http_talk(void *link);
 void pl_http_listen(void *link);
-void pl_http_line(struct pl_link *l, const char *line); /* of the events */
+bool pl_http_line(struct pl_link *l, const char *line); /* of the events; false: no more of them */
 void pl_http_end(struct pl_link *l, enum end end, bool again, const char *sentence);
 bool pl_http_ended(struct pl_link *l);
 void pl_http_nap(struct pl_link *l, uint64_t ns);
 void pl_http_refused(struct pl_link *l, struct http_way *w, long status); /* what it means */
 
-/* http_vote.c: true if the standby has taken over, and the link has ended. */
+/* http_vote.c: true if the standby has taken over, and the link has ended. vote() asks for it, and
+ * recall() takes that back, if the server wants it. knows() adds what the server must know. */
 bool pl_http_vote(struct pl_link *l, struct http_way *w);
+bool pl_http_recall(struct pl_link *l, struct http_way *w);
+void pl_http_knows(struct pl_link *l, struct http_way *w);
 
 /* http_join.c. prepare() makes a link that has not joined, with the certificate of that name; the
  * caller detaches it, also if this fails. */

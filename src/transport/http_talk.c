@@ -16,21 +16,39 @@
 #define TALK_BACK_OFF_MAX_NS UINT64_C(2000000000)
 #define TALK_SILENCE_S (3L * PL_WIRE_BEAT_S) /* of the events, after which the server is gone */
 
+/* What the server says of its standby: where it is, or that it is to be forgotten, which the next
+ * request for events confirms. */
+static void talk_standby(struct pl_link *l, const char *url, bool forgets) {
+    if (strcmp(url, l->standby) != 0) {
+        snprintf(l->standby, sizeof l->standby, "%s", url);
+        l->voted = false;
+    }
+    l->reopens = forgets && !l->forgets;
+    l->forgets = forgets;
+    l->asks = false;
+}
+
 /* A line of the events. */
-void pl_http_line(struct pl_link *l, const char *line) {
+bool pl_http_line(struct pl_link *l, const char *line) {
     pl_lock_enter(l->lock);
     l->hears = true;
     if (strncmp(line, "cancel ", 7) == 0) {
         l->cancelled_task = strtoull(line + 7, NULL, 10);
         if (l->cancelled_task == l->task) atomic_store(&l->cancelled, true);
     } else if (strncmp(line, "standby ", 8) == 0) {
-        snprintf(l->standby, sizeof l->standby, "%s", line + 8);
+        talk_standby(l, line + 8, false);
+    } else if (strncmp(line, "forget ", 7) == 0) {
+        talk_standby(l, line + 7, true);
+    } else if (strcmp(line, "beat") == 0) {
+        l->asks = l->reopens = l->forgets && (l->voted || l->state == TALK_ASKED);
     } else if (strcmp(line, "over") == 0) {
         l->end = END_OVER;
         atomic_store(&l->cancelled, true);
     }
+    bool more = !l->reopens;
     pl_lock_leave(l->lock);
     pl_futex_ring(&l->bell);
+    return more;
 }
 
 /* The link has ended, with a sentence if the server did not end the run. */
@@ -133,7 +151,6 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
         pl_lock_enter(l->lock);
         l->order = w->order;
         l->version = w->version;
-        memcpy(l->standby, w->standby, sizeof l->standby);
         l->order.half_in = w->is_bf16 ? l->half[to] : NULL;
         l->order.half_out = w->result_bf16 ? (uint16_t *)(void *)l->out : NULL;
         l->state = TALK_ANSWERED;
@@ -197,7 +214,9 @@ void pl_http_listen(void *arg) {
     struct http_way *w = &l->events;
     uint64_t since = 0, wait = HTTP_BACK_OFF_NS;
     while (!pl_http_ended(l)) {
+        if (pl_http_recall(l, w)) break;
         pl_http_way_begin(w, "GET", "/events");
+        pl_http_knows(l, w);
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_SILENCE_S);
         uint64_t begin = pl_now_ns();
@@ -212,6 +231,10 @@ void pl_http_listen(void *arg) {
                             "the server does not know this client any more");
             break;
         }
-        if (!pl_http_ended(l) && talk_gave_up(l, w, &since, &wait)) break;
+        pl_lock_enter(l->lock);
+        bool reopens = l->reopens;
+        l->reopens = false;
+        pl_lock_leave(l->lock);
+        if (!reopens && !pl_http_ended(l) && talk_gave_up(l, w, &since, &wait)) break;
     }
 }

@@ -1,5 +1,7 @@
 /* A client that has lost its server asks the standby whether it has taken over. Until it has, the
- * question is a vote for it.
+ * question is a vote for it. If the server is there, and wants to go on without the standby, the
+ * vote is taken back before the server hears that the standby is forgotten: no client counts for
+ * both.
  *
  * Threads: the link's own two. */
 #define _GNU_SOURCE
@@ -11,15 +13,14 @@
 
 #define VOTE_S 3L /* for an answer */
 
-bool pl_http_vote(struct pl_link *l, struct http_way *w) {
-    char url[2 * HTTP_PATH], standby[HTTP_PATH], answer[PL_WORD_MAX];
+/* A question to the standby. Returns the status. If it has taken over, the link has ended. */
+static long vote_ask(struct pl_link *l, struct http_way *w, const char *method) {
+    char url[2 * HTTP_PATH], answer[PL_WORD_MAX];
+    pl_http_way_begin(w, method, "");
     pl_lock_enter(l->lock);
-    memcpy(standby, l->standby, sizeof standby);
+    snprintf(url, sizeof url, "%s%s", l->standby, PL_WIRE_VOTES);
     uint64_t seen = l->seen;
     pl_lock_leave(l->lock);
-    if (!standby[0]) return false;
-    pl_http_way_begin(w, "POST", "");
-    snprintf(url, sizeof url, "%s%s", standby, PL_WIRE_VOTES);
     curl_easy_setopt(w->easy, CURLOPT_URL, url);
     curl_easy_setopt(w->easy, CURLOPT_TIMEOUT, VOTE_S);
     pl_http_way_add(w, PL_WIRE_SEAT, "%s", l->key);
@@ -30,10 +31,47 @@ bool pl_http_vote(struct pl_link *l, struct http_way *w) {
     w->lines = false;
     w->body = answer;
     w->room = sizeof answer;
-    if (pl_http_way_perform(w) != 200) return false;
+    long status = pl_http_way_perform(w);
+    if (status != 200) return status;
     pl_lock_enter(l->lock);
     if (l->end == END_NOT) l->moved = true;
     pl_lock_leave(l->lock);
     pl_http_end(l, END_LOST, true, "its standby has taken over");
-    return true;
+    return status;
+}
+
+bool pl_http_vote(struct pl_link *l, struct http_way *w) {
+    pl_lock_enter(l->lock);
+    bool may = l->standby[0] && !l->forgets;
+    l->n_voting += may;
+    l->voted = l->voted || may; /* it may arrive although there is no answer */
+    pl_lock_leave(l->lock);
+    if (!may) return false;
+    long status = vote_ask(l, w, "POST");
+    pl_lock_enter(l->lock);
+    l->n_voting--;
+    pl_lock_leave(l->lock);
+    return status == 200;
+}
+
+/* It may also ask if there was no vote: others may have elected the standby. */
+bool pl_http_recall(struct pl_link *l, struct http_way *w) {
+    pl_lock_enter(l->lock);
+    bool asks = l->forgets && l->n_voting == 0 && (l->voted || l->asks);
+    pl_lock_leave(l->lock);
+    if (!asks) return false;
+    long status = vote_ask(l, w, "DELETE");
+    pl_lock_enter(l->lock);
+    if (status == 204 || status == 403 || status == 404) l->voted = false;
+    pl_lock_leave(l->lock);
+    return status == 200;
+}
+
+void pl_http_knows(struct pl_link *l, struct http_way *w) {
+    char standby[HTTP_PATH];
+    pl_lock_enter(l->lock);
+    bool forgot = l->forgets && !l->voted && l->n_voting == 0;
+    snprintf(standby, sizeof standby, "%s", forgot ? "" : l->standby);
+    pl_lock_leave(l->lock);
+    if (standby[0]) pl_http_way_add(w, PL_WIRE_STANDBY, "%s", standby);
 }

@@ -54,7 +54,7 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = false;
     w->silence = HTTP_LOST;
     w->version = w->epoch = 0;
-    w->run[0] = w->standby[0] = '\0';
+    w->run[0] = '\0';
     w->order = (struct pl_order){0};
     w->error[0] = '\0';
     curl_easy_reset(w->easy);
@@ -156,8 +156,6 @@ static void way_header_read(struct http_way *w, const char *line) {
     if ((v = way_header_is(line, PL_WIRE_MODEL))) w->version = strtoull(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_EPOCH))) w->epoch = strtoull(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_RETURNS))) w->returns = *v == '1';
-    if ((v = way_header_is(line, PL_WIRE_STANDBY)))
-        snprintf(w->standby, sizeof w->standby, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_RUN)))
         snprintf(w->run, sizeof w->run, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_SEAT)) || (v = way_header_is(line, PL_WIRE_SECRET)))
@@ -187,7 +185,7 @@ static size_t way_keep(char *data, size_t size, size_t n, void *ctx) {
     }
     for (size_t i = 0; i < bytes; i++) {
         w->line[w->line_n] = data[i] == '\n' ? '\0' : data[i];
-        if (data[i] == '\n') pl_http_line(w->link, w->line);
+        if (data[i] == '\n' && !pl_http_line(w->link, w->line)) return 0;
         w->line_n = data[i] == '\n' ? 0 : w->line_n + 1;
         if (w->line_n == sizeof w->line) return 0;
     }

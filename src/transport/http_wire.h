@@ -42,13 +42,16 @@
 #define PL_WIRE_LR "Paceline-Lr"         /* of an order: the rate in force */
 #define PL_WIRE_ABSENT "Paceline-Absent" /* bits of tensors, 16 hexadecimal digits per word */
 
+/* Of a request for events, or a good-bye: URL of the standby that the client may vote for; absent:
+ * it will not. */
+#define PL_WIRE_STANDBY "Paceline-Standby"
+
 /* Of a request for an order or a version: milliseconds after which there is none, at most 25000. */
 #define PL_WIRE_WAIT "Paceline-Wait"
 
 /* Of an order, and of a version that is shown. */
 #define PL_WIRE_MODEL "Paceline-Version"
-#define PL_WIRE_NOTE "Paceline-Note"       /* words in hexadecimal, for programs of this library */
-#define PL_WIRE_STANDBY "Paceline-Standby" /* URL of the standby; absent: there is none */
+#define PL_WIRE_NOTE "Paceline-Note" /* words in hexadecimal, for programs of this library */
 #define PL_WIRE_STAYS "Paceline-Stays"
 #define PL_WIRE_TYPE "Paceline-Type"     /* f32 or bf16: of the body */
 #define PL_WIRE_RESULT "Paceline-Result" /* f32 or bf16: of the result */

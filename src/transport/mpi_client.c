@@ -60,7 +60,7 @@ static int client_connect(const struct pl_client_link_conf *conf, struct pl_link
     uint64_t began = pl_now_ns(), now = began;
     for (; !pl_mpi_answered(l); now = pl_now_ns())
         pl_wire_pause(&never, 0, now - began, PL_FOREVER, false);
-    if (l->answered == WIRE_WELCOME && !l->shutdown) {
+    if (l->answered == WIRE_WELCOME && !pl_mpi_broken()) { /* though the run may be over by now */
         *welcome = l->answer->welcome;
         *out = l;
         return PL_OK;

@@ -314,7 +314,8 @@ int pl_mpi_hello(const struct pl_newcomer *client, struct pl_link **out, struct 
 
 bool pl_mpi_answered(struct pl_link *l) {
     link_look(l);
-    return l->shutdown || (l->answered && link_done(l, l->receive));
+    if (pl_mpi_broken() || (l->shutdown && !l->answered)) return true;
+    return l->answered && link_done(l, l->receive);
 }
 
 void pl_mpi_say(struct pl_link *l, struct pl_wire *w, const void *tail, size_t n) {

@@ -2,46 +2,10 @@
 # Runs on several hosts, which are network namespaces: 8 workers on 4 of them while a link goes down
 # and up, a host dies, and the server dies and is started again; PyTorch on 3 hosts with 2 processes
 # each, started as a launcher does.
-. "${SOURCE_DIR:?}/tests/shell/network.sh"
+. "${SOURCE_DIR:?}/tests/shell/hosts.sh"
 : "${BUILD_DIR:?}"
-net=pl$$
-clean() {
-    # shellcheck disable=SC2086
-    end_children $pids
-    for h in s 1 2 3 4; do ip netns del "$net-$h" 2>/dev/null || :; done
-    rm -rf "$work"
-}
-trap clean EXIT
-
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-
-[ -z "${SANITIZE:-}" ] || skip "hosts are tested with the plain build"
-command -v ip >/dev/null || skip "there is no ip (Debian package iproute2)"
-ip netns add "$net-s" 2>/dev/null || skip "network namespaces cannot be made here (needs root)"
+make_hosts 1 2 3 4
 "$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11
-
-# Host s has the switch; 10.77.0.1 is its own address, and host N has 10.77.0.1N.
-ip -n "$net-s" link add switch type bridge 2>/dev/null || skip "the kernel has no bridges"
-ip -n "$net-s" addr add 10.77.0.1/24 dev switch
-ip -n "$net-s" link set switch up
-ip -n "$net-s" link set lo up
-for h in 1 2 3 4; do
-    ip netns add "$net-$h"
-    ip link add "port$h" netns "$net-s" type veth peer name eth0 netns "$net-$h"
-    ip -n "$net-s" link set "port$h" master switch up
-    ip -n "$net-$h" addr add "10.77.0.1$h/24" dev eth0
-    ip -n "$net-$h" link set eth0 up
-    ip -n "$net-$h" link set lo up
-done
-
-on() { # host, command …; in the background
-    host=$1
-    shift
-    exec ip netns exec "$net-$host" "$@"
-}
 
 serve() { # name, options …
     name=$1
@@ -73,14 +37,14 @@ for h in 1 2 3 4; do
 done
 
 echo "-- a link goes down and up"
-ip -n "$net-s" link set port1 down
+line 1 down
 sleep 4
-ip -n "$net-s" link set port1 up
+line 1 up
 
 echo "-- a host dies"
 gone='left\|the run continues without it'
 left=$(lines "$work/first.err" "$gone")
-ip -n "$net-s" link set port2 down
+line 2 down
 # shellcheck disable=SC2154
 kill -9 "$worker_21" "$worker_22"
 n=0
@@ -114,7 +78,7 @@ assert run["test_accuracy"] >= 0.8, run["test_accuracy"]
 PY
 
 echo "-- PyTorch on 3 hosts"
-ip -n "$net-s" link set port2 up
+line 2 up
 python=/usr/bin/python3
 if ! $python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; then
     echo "PyTorch is not installed; this part is skipped"

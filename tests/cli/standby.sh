@@ -205,8 +205,8 @@ await "$work/other.out" "has a standby at"
 said() { # header
     tr -d '\r' <"$work/head" | sed -n "s/^$1: //ip"
 }
-vote() { # key; prints the status
-    curl -s -o "$work/body" -w '%{http_code}' -X POST -H 'Content-Length: 0' \
+vote() { # key, POST or DELETE; prints the status
+    curl -s -o "$work/body" -w '%{http_code}' -X "$2" -H 'Content-Length: 0' \
         -H "Paceline-Seat: $1" -H "Paceline-Run: $(said Paceline-Run)" \
         -H "Paceline-Epoch: $(said Paceline-Epoch)" -H 'Paceline-Seen: 0' \
         "http://127.0.0.1:$(sed -n 's/.*standby on port //p' "$work/second.err")/v1/votes"
@@ -215,11 +215,12 @@ kill -9 "$worker" "$first"
 await "$work/second.err" "does not answer"
 key=$(said Paceline-Seat)
 for n in 0 1 2 3; do # of other workers, were they valid
-    [ "$(vote "0000000$n$(echo "$key" | cut -c 9-31)x")" = 403 ] || fail "$(cat "$work/body")"
+    [ "$(vote "0000000$n$(echo "$key" | cut -c 9-31)x" POST)" = 403 ] || fail "$(cat "$work/body")"
 done
 sleep 1 # it looks ten times as often
 grep -q "takes over" "$work/second.err" && fail "$(cat "$work/second.err")"
-[ "$(vote "$key")" = 503 ] || fail "$(cat "$work/body")"
+[ "$(vote "$key" POST)" = 503 ] || fail "$(cat "$work/body")"
+[ "$(vote "$key" DELETE)" = 204 ] || fail "$(cat "$work/body")" # taken back
 kill -9 "$second"
 
 echo "-- what is wrong is said"

@@ -98,14 +98,59 @@ TEST(newcomers_are_no_majority) {
     d.log = (struct pl_log){.say = note_loss, .ctx = &n_lost};
     join_by_hand(&d, 0, key[0]);
     assert_true(has_workers(&d, 1)); /* the standby has been here, and says no more */
+    listen_and_go(&d, key[0]);       /* its worker has heard of it, and may vote */
     for (int i = 1; i < 3; i++) {
         join_by_hand(&d, i, key[i]);
         snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "\r\n", key[i]);
         events[i] = send_request(&d, request);
     }
-    crew_sleep(12000 * MS);
+    crew_sleep(7000 * MS); /* the standby is silent for long enough */
     assert_int_equal(n_lost, 0);
     for (int i = 1; i < 3; i++) close(events[i]);
+    door_close(&d);
+}
+
+/* Asks for the events of a seat, and says whether it knows of a standby. */
+static int ask_events(const struct door *d, const char *key, bool knows) {
+    char request[200];
+    snprintf(request, sizeof request, "GET /v1/seats/%s/events" HOST "%s\r\n", key,
+             knows ? "Paceline-Standby: http://127.0.0.1:1\r\n" : "");
+    return send_request(d, request);
+}
+
+/* Waits for a line of the events. */
+static void hear_line(int sock, const char *line) {
+    char text[ANSWER] = "";
+    size_t n = 0;
+    while (!strstr(text, line)) {
+        ssize_t got = recv(sock, text + n, sizeof text - 1 - n, 0);
+        if (got <= 0) fail_msg("no '%s' in '%s'", line, text);
+        n += (size_t)got;
+        text[n] = '\0';
+    }
+}
+
+/* A standby is silent, and its only elector is connected: it may have voted all the same. */
+TEST(a_standby_is_lost_when_it_is_forgotten) {
+    struct door d;
+    char key[PL_WIRE_KEY + 1];
+    atomic_int n_lost = 0;
+    door_open(&d, 1, (struct pl_port_conf){0});
+    d.log = (struct pl_log){.say = note_loss, .ctx = &n_lost};
+    join_by_hand(&d, 0, key);
+    int before = ask_events(&d, key, false); /* it has not heard of a standby yet */
+    assert_true(has_workers(&d, 1));
+    hear_line(before, "forget http://127.0.0.1:1\n");
+    int voted = ask_events(&d, key, true);
+    hear_line(voted, "forget http://127.0.0.1:1\n");
+    crew_sleep(500 * MS);
+    assert_int_equal(n_lost, 0);
+    int forgot = ask_events(&d, key, false);
+    hear_line(forgot, "standby \n");
+    assert_int_equal(n_lost, 1);
+    close(before);
+    close(voted);
+    close(forgot);
     door_close(&d);
 }
 

@@ -1,0 +1,88 @@
+#!/bin/sh
+# A network that falls into two halves: the one with most of the workers goes on, the other makes no
+# update that anybody sees, and its workers come over when the network is whole again. Hosts are
+# network namespaces.
+. "${SOURCE_DIR:?}/tests/shell/hosts.sh"
+make_hosts 1
+"$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11
+
+# A server on host s, its standby on host 1, and three workers, on these hosts.
+begin() { # host …
+    rm -f "$work"/*.err "$work"/*.out "$work"/*.json
+    on s "$paceline" serve --data digits --model softmax --method async --workers 3 \
+        --delay const:t=0.02 --updates 1000000 --min-workers 3 --json --listen 10.77.0.1:7070 \
+        --keys "$work/keys" >"$work/first.json" 2>"$work/first.err" &
+    first=$!
+    await "$work/first.err" "workers can join over"
+    on 1 "$paceline" serve --standby https://10.77.0.1:7070 --json --listen 10.77.0.11:7070 \
+        --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
+    second=$!
+    pids="$pids $first $second"
+    await "$work/second.err" "standby on port"
+    w=0
+    for host in "$@"; do
+        w=$((w + 1))
+        on "$host" "$paceline" work 10.77.0.1:7070 --keys "$work/keys" >"$work/$w.out" 2>&1 &
+        pids="$pids $!"
+    done
+    for w in 1 2 3; do await "$work/$w.out" "has a standby at"; done
+}
+
+updates() { # name
+    tr ',{}' '\n' <"$work/$1.json" | sed -n 's/^"updates":\([0-9]*\)$/\1/p' | head -n 1
+}
+
+said() {
+    tail -n 30 "$work"/*.err "$work"/*.out
+}
+
+finish() { # process
+    kill "$1"
+    wait "$1" || fail "$(said)"
+}
+
+# The standby has taken over: all workers are there, and the server has made no more updates.
+check_replaced() {
+    for w in 1 2 3; do await "$work/$w.out" "joined https://10.77.0.11:7070"; done
+    took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
+    sleep 1
+    finish "$first"
+    made=$(updates first) # each worker had at most one result, whose update nobody has seen
+    [ "$made" -le $((took + 3)) ] || fail "$made updates, replaced after $took: $(said)"
+    finish "$second"
+    [ "$(updates second)" -gt "$took" ] || fail "$(said)"
+}
+
+echo "-- the standby has most of the workers"
+begin s 1 1
+line 1 down
+await "$work/second.err" "it takes over after update"
+await "$work/first.err" "no orders leave until it or they return"
+await "$work/second.err" "the run begins with 2 of 3 workers"
+grep -q "is lost; until it returns" "$work/first.err" && fail "$(said)"
+line 1 up
+check_replaced
+
+echo "-- the server has most of the workers"
+begin s s 1
+line 1 down
+await "$work/first.err" "is lost; until it returns"
+await "$work/second.err" "does not answer"
+line 1 up
+n=0
+until [ "$(grep -c "a standby follows at" "$work/first.err")" = 2 ]; do
+    n=$((n + 1))
+    [ $n -lt 1800 ] || fail "it does not return: $(said)"
+    sleep 0.1
+done
+finish "$first"
+wait "$second" || fail "$(said)"
+grep -q "takes over" "$work/second.err" && fail "$(said)"
+
+echo "-- the line is back when the standby has been elected"
+begin 1 1 1
+line 1 down
+await "$work/second.err" "it takes over after update"
+line 1 up
+check_replaced
+exit 0
