@@ -508,6 +508,7 @@ class Optimizer(torch.optim.Optimizer):
             yield
         except Abandoned:
             self._in_task = False
+            self._check()
             self._abandon()
         finally:
             self._in_task = False
