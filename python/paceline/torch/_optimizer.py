@@ -547,10 +547,11 @@ class Optimizer(torch.optim.Optimizer):
         over.
 
         A run without a limit of its own gets one pass unless `epochs` is given. The passes of a
-        DistributedSampler are numbered by `set_epoch`, from the epoch that the program has set or,
-        if it has set none, from 0 (after a resume: the number of updates by the length of the
-        loader). Workers may have loaders of different lengths. Raises RunError on rank
-        0 if the run has failed: it diverged, or ended early."""
+        DistributedSampler are numbered by `set_epoch`, from the epoch that the program has set last
+        or, if it has set none, from 0 (after a resume: the number of updates by the length of the
+        loader, unless the program has set an epoch other than 0). Workers may have loaders of
+        different lengths. Raises RunError on rank 0 if the run has failed: it diverged, or ended
+        early."""
         return self._passes.over(loader, epochs, self._count_samples)
 
     @property
