@@ -30,6 +30,7 @@ _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDR
 # what rank 0 and the server hand to each other; the last three are those of `exchange`
 _FILES = ("init.safetensors", "final.f32", "load", "saved", "refused")
 _ANSWER = 60  # seconds for the server to save or load a state
+_LINGERS = 5  # seconds for which it is there after it has hung up, at most
 # Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
 # asks of an evaluator. Each begins with a line that tells it from files of other programs.
 _FAILED, _FAILED_LINE = ".failed", "paceline: why the run failed:\n"
@@ -211,7 +212,13 @@ class Server:
         """Sends a request, and waits until the server has carried it out."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file("refused"))
-        ask()
+        try:
+            ask()
+        except RunError:  # perhaps because the run has ended, and soon the server
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LINGERS)
+            if self.alive:
+                raise
         end, pause = time.monotonic() + _ANSWER, 1e-4
         while not done() and not os.path.exists(self._file("refused")):
             if not self.alive and not done():
@@ -239,12 +246,25 @@ class Server:
         self._ask(ask, lambda: not os.path.exists(self._file("load")), meanwhile)
 
     def save(self, ask: Callable[[], None]) -> bytearray:
-        """The state of the server's optimizer now; `ask` sends the request."""
+        """The state of the server's optimizer now, or at the end; `ask` sends the request."""
+        before = self._saved_number()
+        try:
+            self._ask(ask, lambda: self._saved_number() not in (None, before))
+        except RunError:
+            if self.alive:
+                raise
+            self.finish()  # raises unless it ended in good order, with its last state
+        try:
+            with open(self._file("saved"), "rb") as f:
+                return bytearray(f.read())
+        except FileNotFoundError:
+            raise RunError("the run has ended, and its server has saved no state") from None
+
+    def _saved_number(self) -> Optional[int]:
+        """A number that changes whenever the server saves a state; None if it has not yet."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._file("saved"))
-        self._ask(ask, lambda: os.path.exists(self._file("saved")))
-        with open(self._file("saved"), "rb") as f:
-            return bytearray(f.read())
+            return os.stat(self._file("saved")).st_ino
+        return None
 
     def last_state(self) -> Optional[mmap.mmap]:
         """The state at the end, a file that has no name any more after `remove`; None if the server

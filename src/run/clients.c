@@ -273,6 +273,13 @@ void pl_clients_news(struct server *s, const struct pl_news *news) {
 
 /* --- the end -------------------------------------------------------------------------------- */
 
+/* Workers may still ask for the final state. Everything else they say comes too late. */
+static void clients_last(struct server *s, const struct pl_news *news) {
+    bool asks = news->kind == PL_NEWS_WORD &&
+                (strcmp(news->word, "save") == 0 || strcmp(news->word, "load") == 0);
+    if (asks || news->worker >= s->job->n_workers) pl_clients_news(s, news);
+}
+
 void pl_clients_end(struct server *s) {
     struct pl_clients *g = &s->clients;
     uint64_t limit = 2 * g->longest_ns + CLIENTS_LAST_NS;
@@ -283,7 +290,7 @@ void pl_clients_end(struct server *s) {
            pl_now_ns() < until) {
         struct pl_news news;
         s->ops->news(s->port, SERVER_TICK, &news);
-        if (news.worker >= s->job->n_workers) pl_clients_news(s, &news);
+        clients_last(s, &news);
         struct pl_point p = pl_engine_point(s->engine, s->end_ns);
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) break;
     }

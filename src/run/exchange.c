@@ -129,6 +129,12 @@ static int exchange_take(struct server *s, struct pl_store *store, const struct 
     return PL_OK;
 }
 
+/* After the last update. A reference is not needed any more, which its sender could not know. */
+static int exchange_late(const struct exchange_read *r, struct pl_why *why) {
+    if (r->head.weights + r->head.vectors + r->head.tensors == 0) return PL_OK;
+    return pl_fail(why, PL_EUSAGE, "the run has ended, so its weights and state cannot change");
+}
+
 void pl_exchange_load(struct server *s) {
     struct pl_why why = {.text = ""};
     struct exchange_read r = {.steps = NULL};
@@ -140,7 +146,8 @@ void pl_exchange_load(struct server *s) {
     if (f) {
         struct pl_store_state state = pl_store_state(store);
         rc = exchange_parse(f, &state, &r, &why);
-        if (!rc) rc = exchange_take(s, store, &r, &why);
+        bool late = pl_engine_ended(s->engine);
+        if (!rc) rc = late ? exchange_late(&r, &why) : exchange_take(s, store, &r, &why);
         fclose(f);
     } else if (store) {
         pl_fail(&why, PL_EIO, "what a program wants to load cannot be read: %s", wrong);

@@ -11,6 +11,7 @@
 
 #include "sys/clock.h"
 #include "sys/futex.h"
+#include "sys/private_fd.h"
 #include "sys/segment.h"
 #include "transport/areas.h"
 #include "transport/greeting.h"
@@ -198,6 +199,7 @@ int pl_client_link_enter(const struct pl_client_link_conf *conf, int sock, struc
     struct pl_shape shape;
     struct pl_link_conf link = {.shape = &shape, .client = true, .segment = {.fd = -1}};
     int fd[PL_GIVEN] = {-1, -1, -1};
+    pl_private_fd(sock); /* the server finds that this process is gone, whatever it has forked */
     int rc = client_greet(conf, sock, &answer, fd, &shape, why);
     if (!rc) {
         rc = client_map(sock, &answer, &shape, fd, &link.segment);
@@ -216,7 +218,7 @@ int pl_client_link_enter(const struct pl_client_link_conf *conf, int sock, struc
         pl_fail(why, rc, "out of memory");
     }
     if (rc) {
-        close(sock);
+        pl_private_fd_close(sock);
         return rc;
     }
     *welcome = (struct pl_welcome){.worker = link.worker,

@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "base/grow.h"
+#include "sys/private_fd.h"
 #include "transport/http_state.h"
 
 #define WAY_CONNECT_S 10L
@@ -43,6 +44,21 @@ void pl_http_way_add(struct http_way *w, const char *name, const char *fmt, ...)
     if (more) w->headers = more;
 }
 
+/* The server finds that this process is gone, whatever it has forked or executed. */
+static curl_socket_t way_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *to) {
+    (void)ctx;
+    (void)purpose;
+    int sock = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+    if (sock >= 0) pl_private_fd(sock);
+    return sock < 0 ? CURL_SOCKET_BAD : sock;
+}
+
+static int way_close_socket(void *ctx, curl_socket_t sock) {
+    (void)ctx;
+    pl_private_fd_close(sock);
+    return 0;
+}
+
 /* The next request of this way. */
 void pl_http_way_begin(struct http_way *w, const char *method, const char *path) {
     const struct pl_link *l = w->link;
@@ -65,6 +81,8 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     curl_easy_setopt(w->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(w->easy, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(w->easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(w->easy, CURLOPT_OPENSOCKETFUNCTION, way_socket);
+    curl_easy_setopt(w->easy, CURLOPT_CLOSESOCKETFUNCTION, way_close_socket);
     curl_easy_setopt(w->easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(w->easy, CURLOPT_CONNECTTIMEOUT, WAY_CONNECT_S);
     curl_easy_setopt(w->easy, CURLOPT_TCP_KEEPALIVE, 1L);

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "sys/clock.h"
 #include "sys/futex.h"
+#include "sys/private_fd.h"
 #include "sys/segment.h"
 #include "transport/liveness.h"
 
@@ -70,7 +70,7 @@ void pl_link_detach(struct pl_link *l) {
     atomic_store(&l->mailbox->held, 0);
     link_phase(l, PL_PHASE_AWAY);
     pl_segment_free(&l->segment);
-    if (l->sock >= 0) close(l->sock);
+    if (l->sock >= 0) pl_private_fd_close(l->sock);
     void (*left)(void *ctx, int worker) = l->left;
     void *ctx = l->ctx;
     int worker = l->worker;

@@ -2,8 +2,9 @@
  *
  * Between the server and every worker or evaluator there is a socket. When either end dies, for
  * whatever reason, the kernel closes its end and the other one sees it: the server in a thread that
- * watches all sockets, a worker whenever it checks. What clients are and what they send is in
- * greeting.h; after its answer the server sends nothing but the sentence with which it hangs up.
+ * watches all sockets, a worker whenever it checks. Processes that a client forks do not inherit
+ * its end (sys/private_fd.h). What clients are and what they send is in greeting.h; after its
+ * answer the server sends nothing but the sentence with which it hangs up.
  *
  * Requests are kept here until the owner of the port takes them. They are limited per seat:
  * PL_LIVENESS_WORDS that wait, and PL_WORDS_PER_SECOND. Beyond that they stay in the client's

@@ -2,11 +2,13 @@
 
 import threading
 import unittest
+from typing import Any
 
 import torch
 
+import paceline
 import paceline.torch as pl
-from workers import CROSS_ENTROPY, batch, flat, net, roles, to_the_end
+from workers import CROSS_ENTROPY, backward, batch, flat, net, roles, to_the_end
 
 UPDATES = 100
 
@@ -62,6 +64,55 @@ class Evaluate(unittest.TestCase):
         self.assertEqual((points[-1].test_loss, points[-1].numbers["extra"]), (0.5, 2.0))
         self.assertNotEqual(points[-1].test_accuracy, points[-1].test_accuracy)
         self.assertEqual([run["updates"] for run in ends], [20])
+
+    def ends(self, where, limit, ask):
+        """A run of one worker in which evaluate= or on_point= calls ask(opt). Returns what the last
+        call returned, which is after the last update, and the optimizer."""
+        (role,) = roles(1)
+        model, made, found = net(), [], []
+
+        def look(_):
+            if made and made[0].version == 3:
+                found.append(ask(made[0]))
+            return 0.5
+
+        options: Any = {"evaluate": lambda m: 0.5, **limit, where: look}
+        opt = pl.Optimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model, "sync", role=role,
+            eval_every=1000, **options,
+        )  # fmt: skip
+        made.append(opt)
+        for step in range(3):
+            opt.step(backward(opt, model, step))
+        while limit and not opt.ended:
+            opt.step(backward(opt, model, 4))
+        opt.close()
+        self.assertEqual(opt.version, 3)
+        return found[-1], opt
+
+    ENDS = [(where, limit) for where in ("evaluate", "on_point") for limit in ({"updates": 3}, {})]
+
+    def test_state_at_the_end(self):
+        """state_dict() of the last evaluation has the final state, with a limit and without one."""
+        for where, limit in self.ENDS:
+            found, opt = self.ends(where, limit, lambda opt: opt.state_dict())
+            after = opt.state_dict()
+            self.assertEqual(sorted(after["state"]), [0, 1, 2, 3])
+            for i, own in after["state"].items():
+                mine = found["state"][i]["momentum_buffer"]
+                self.assertTrue(torch.equal(own["momentum_buffer"], mine), (where, limit, i))
+
+    def test_loading_at_the_end(self):
+        """What would come too late raises."""
+
+        def ask(opt):
+            torch.nn.init.constant_(opt.model[0].bias, 0.5)
+            with self.assertRaisesRegex(paceline.Error, "the run has ended"):
+                opt.set_weights()
+            return True
+
+        for where, limit in self.ENDS:
+            self.assertTrue(self.ends(where, limit, ask)[0])
 
 
 if __name__ == "__main__":

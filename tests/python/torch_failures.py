@@ -4,6 +4,8 @@ clear exception, and never a hang."""
 import multiprocessing
 import os
 import signal
+import socket
+import stat
 import threading
 import time
 import unittest
@@ -16,7 +18,7 @@ import paceline
 import paceline.torch as pl
 from paceline import _roles
 from paceline.torch._evaluator import Evaluator
-from workers import CROSS_ENTROPY, batch, net, roles, together
+from workers import CROSS_ENTROPY, batch, net, roles, to_the_end, together
 
 FORK = multiprocessing.get_context("fork")
 LIMIT = 600  # seconds in which everything here must end
@@ -341,6 +343,46 @@ class Evaluators(unittest.TestCase):
         arrives.set()
         closing.join(LIMIT)
         self.assertFalse(closing.is_alive())
+
+
+def connections(server):
+    """How many descriptors of this process are connected to the server."""
+    n = 0
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(fd)) as s:
+                peer = s.getpeername()
+        except OSError:
+            continue
+        n += (peer if isinstance(peer, str) else f"http://{peer[0]}:{peer[1]}") == server
+    return n
+
+
+class Children(unittest.TestCase):
+    def test_connections(self):
+        """A process that a worker has forked does not keep the worker's connections to the server:
+        the server would not notice that the worker was killed."""
+        checked = []
+
+        def worker(role):
+            model = net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(optimizer, model, "sync", role=role, updates=3)
+            if role.rank != 0 or not role.listen:
+                checked.append(role.socket)
+                self.assertGreater(connections(role.socket), 0)
+                child = os.fork()
+                if child == 0:
+                    os._exit(connections(role.socket))
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+            to_the_end(opt)
+            opt.close()
+
+        together(1, worker)
+        together(2, worker, far=True)
+        self.assertEqual(len(checked), 2)
 
 
 if __name__ == "__main__":

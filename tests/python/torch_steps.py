@@ -3,6 +3,7 @@ task leaves nothing behind, the sampler's epoch is the program's."""
 
 import copy
 import itertools
+import pickle
 import time
 import unittest
 import unittest.mock
@@ -248,9 +249,9 @@ class Epochs(unittest.TestCase):
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role, **options)
             sampler = torch.utils.data.DistributedSampler(DATA, 1, 0)
             epochs = []
-            mine = torch.utils.data.DataLoader(DATA, 16, sampler=sampler)
 
-            def train(**more):
+            def train(sampler=sampler, **more):
+                mine = torch.utils.data.DataLoader(DATA, 16, sampler=sampler)
                 for i, (x, y) in enumerate(opt.batches(mine, **more)):
                     if i % 4 == 0:
                         epochs.append(sampler.epoch)
@@ -280,6 +281,64 @@ class Epochs(unittest.TestCase):
             train(epochs=2)
 
         self.assertEqual(self.passes("local-sgd:u=4", loop), [7, 8, 20, 21, 22])
+
+    def test_the_same_again(self):
+        """A number that `batches` has set is the program's if the program sets it too."""
+
+        def loop(train, sampler):
+            for epoch in (0, 0, 0, 1, 2, 1):
+                sampler.set_epoch(epoch)
+                train()
+            train()
+            copied = copy.deepcopy(pickle.loads(pickle.dumps(sampler)))
+            copied.set_epoch(9)
+            self.assertEqual((sampler.epoch, copied.epoch), (2, 9))
+            train()
+            train(copied)
+
+        self.assertEqual(self.passes("sync", loop), [0, 0, 0, 1, 2, 1, 2, 3, 9])
+
+    def test_several_samplers(self):
+        """The passes of an optimizer are counted, whatever they are over."""
+        other = lambda: torch.utils.data.DistributedSampler(DATA, 1, 0)
+
+        def loop(train, first):
+            second = other()
+            for sampler in (first, second, first, second, other(), other()):
+                train(sampler)
+            second.set_epoch(0)
+            train(second)
+            train(first)
+
+        self.assertEqual(self.passes("sync", loop), [0, 1, 2, 3, 4, 5, 0, 1])
+
+    def test_that_cannot_be_read(self):
+        """A sampler that does not show its epoch."""
+
+        class Own(torch.utils.data.SequentialSampler):
+            def set_epoch(self, epoch):
+                self.seen = epoch
+
+            @property
+            def epoch(self):
+                raise AttributeError("epoch")
+
+        own, seen = Own(DATA), []
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            loader = torch.utils.data.DataLoader(DATA, 16, sampler=own)
+            for epoch in (None, 5, None, 5):
+                if epoch is not None:
+                    own.set_epoch(epoch)
+                for _ in opt.batches(loader):
+                    pass
+                seen.append(own.seen)
+            opt.close()
+
+        together(1, worker)
+        self.assertEqual(seen, [0, 5, 6, 5])
 
 
 if __name__ == "__main__":

@@ -40,6 +40,14 @@ def flat(model):
     return torch.cat([t.detach().reshape(-1).double() for t in model.state_dict().values()])
 
 
+def backward(opt, model, step=0, worker=0):
+    opt.zero_grad()
+    x, y = batch(step, worker)
+    loss = CROSS_ENTROPY(model(x), y)
+    loss.backward()
+    return loss
+
+
 def to_the_end(opt, pause=0.0):
     """Steps until the run has ended."""
     step = 0

@@ -222,6 +222,39 @@ static void orphan_rests(struct crew *c, struct pl_link *l, int worker) {
     if (c->t->link.sleep(l, PL_FOREVER) != PL_ECANCELLED) orphan_pulls(c, l, worker);
 }
 
+/* A client that has a child, which is still there when the client is killed. */
+static void client_with_child(struct crew *c, int say) {
+    struct pl_link *l;
+    int worker;
+    size_t dim;
+    if (crew_connect(c->path, &l, &worker, &dim, NULL)) _exit(1);
+    pid_t child = fork();
+    if (child == 0) child = getpid();
+    alarm(CREW_PATIENCE_NS / 500000000); /* if the test has failed */
+    if (child == getpid() && write(say, &child, sizeof child) != sizeof child) _exit(1);
+    for (;;) pause();
+}
+
+TEST(a_child_of_a_client_does_not_stand_in_for_it) {
+    struct crew c;
+    int pipes[2];
+    pid_t child;
+    if (!crew_forks(&pl_shm)) return;
+    assert_int_equal(pipe(pipes), 0);
+    crew_open(&c, &pl_shm, 1, 3, true);
+    pid_t client = fork();
+    if (client == 0) client_with_child(&c, pipes[1]);
+    crew_news(&c, PL_NEWS_JOINED, 0);
+    assert_int_equal(read(pipes[0], &child, sizeof child), sizeof child);
+    kill(client, SIGKILL);
+    assert_int_equal(waitpid(client, NULL, 0), client);
+    crew_news(&c, PL_NEWS_GONE, 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    crew_close(&c);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* A client that is a process, and no child of the server's. */
 static void orphan_client(struct crew *c) {
     struct pl_link *l;

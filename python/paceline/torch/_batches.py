@@ -21,24 +21,41 @@ def _length(batch: Any) -> int:
     return len(batch) if isinstance(batch, torch.Tensor) and batch.dim() > 0 else 0
 
 
+class _SetEpoch:
+    """Takes the place of a sampler's set_epoch, and notes what the program says: it may set the number
+    that is there already."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        # before the first pass, 0 is what a sampler has by itself
+        self.said: Optional[int] = getattr(sampler, "epoch", 0) or None
+
+    def __call__(self, epoch: int) -> None:
+        self.said = epoch
+        self.set(epoch)
+
+    def set(self, epoch: int) -> None:
+        type(self._sampler).set_epoch(self._sampler, epoch)
+
+
 class Passes:
     """The passes of one optimizer over its loaders."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._first_version = session.version  # of a run that was resumed, or joined late
-        self._n = 0  # so far
-        self._sampler_epoch = 0  # that was set here
+        self._n = 0  # the number of the next one
 
     def _set_epoch(self, loader: Any, sampler: Any) -> None:
-        """Numbers the passes, from the epoch that the program has set, if it has."""
-        now = getattr(sampler, "epoch", self._sampler_epoch)
-        if now != self._sampler_epoch:
-            self._n = now
+        """Numbers the passes, from the epoch that the program has set last, if it has."""
+        if not isinstance(sampler.set_epoch, _SetEpoch):
+            sampler.set_epoch = _SetEpoch(sampler)
+        told: _SetEpoch = sampler.set_epoch
+        if told.said is not None:
+            self._n, told.said = told.said, None
         elif self._n == 0 and hasattr(loader, "__len__"):
             self._n = self._first_version // max(1, len(loader))
-        sampler.set_epoch(self._n)
-        self._sampler_epoch = self._n
+        told.set(self._n)
         self._n += 1
 
     def over(

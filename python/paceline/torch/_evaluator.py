@@ -21,6 +21,8 @@ from ._vector import Vector
 
 __all__ = ["Evaluation", "Evaluator", "evaluate"]
 
+_MOMENT = 0.001  # seconds
+
 Function = Callable[[torch.nn.Module], Any]
 
 
@@ -89,14 +91,19 @@ class Evaluator:
         self.ended = False
         self._vector, self._model, self._function = vector, model, function
         self._ready, self._free = threading.Event(), threading.Event()
-        self._closing = False
+        self._closing = self._asked = False
+        self._using = threading.Lock()  # the seat
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self._thread.start()
 
     def _wait(self) -> None:
         with contextlib.suppress(Error):
             while not self._closing:
-                got = self.seat.pull(SLICE)
+                if self._asked:
+                    time.sleep(_MOMENT)
+                    continue
+                with self._using:
+                    got = self.seat.pull(SLICE)
                 if got is None:
                     break
                 if got:
@@ -120,6 +127,15 @@ class Evaluator:
             self._go_on()
             if self._on_point:
                 self._on_point(Evaluation(version, time.monotonic() - self._began, numbers))
+
+    def request(self, send: Callable[[_client.Client], None]) -> None:
+        """Calls send(seat), while the thread does not use the seat."""
+        self._asked = True
+        try:
+            with self._using:
+                send(self.seat)
+        finally:
+            self._asked = False
 
     def close(self) -> None:
         self._closing = True

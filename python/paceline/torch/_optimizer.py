@@ -18,16 +18,15 @@ from ._batches import Passes
 from ._evaluator import Evaluation
 from ._group import Follower, Group, Leader
 from ._reference import Reference
+from ._saving import Saving
 from ._session import Session
 from ._state import State
 from ._translate import (
     columns,
-    has_steps,
     hyper_parameters,
     layout,
     refuse_changes,
     refuse_plain,
-    refuse_state,
     rule,
 )
 from ._vector import Vector
@@ -154,12 +153,12 @@ class Optimizer(torch.optim.Optimizer):
             self._vector.send_early()
         # the rule of the server, if it is the one of `optimizer`
         own_rule = not at.fixed_optim and options.get("optim") is None
-        self._state = State(
+        state = State(
             str(self._rule.options.get("optim", "")).partition(":")[0] if own_rule else "",
             self._vector,
             self._groups,
         )
-        brings = {} if at.takes_steps else self._steps_of(optimizer.state_dict()["state"])
+        brings = {} if at.takes_steps else state.steps_of(optimizer.state_dict()["state"])
         self._hyper_parameters = hyper_parameters(optimizer)
         if not at.sends_gradients and not at.takes_steps:
             refuse_plain(optimizer, at)
@@ -187,6 +186,7 @@ class Optimizer(torch.optim.Optimizer):
         self._stays = together is not None  # what was begun is computed to its end
         self._session.on_end = on_end
         self.role = self._session.role
+        self._saving = Saving(optimizer, state, self._session)
         self._total = 0  # samples of the result so far, of all ranks of the group
         with self._session.opening():
             self._session.open(
@@ -197,13 +197,11 @@ class Optimizer(torch.optim.Optimizer):
             if self._session.resumed or (self._session.owns and not self.role.serves):
                 self._sent_rate = None  # its server has begun with another rate, maybe
             if brings and not self._session.resumed:
-                self._send_state(brings)
+                self._saving.send(brings)
             if reference and not at.reference_every:
                 raise UsageError(f"{at.method} has no use for reference=; leave it out")
             if reference and self.role.serves:
-                self._session.reference = Reference(
-                    reference, model, self._state, at.reference_every
-                )
+                self._session.reference = Reference(reference, model, state, at.reference_every)
             if evaluate:
                 self._session.add_evaluator(model, evaluate, on_point)
             self._next_task()
@@ -396,40 +394,12 @@ class Optimizer(torch.optim.Optimizer):
             )
         super().add_param_group(param_group)
 
-    def _steps_of(self, state: Dict[Any, Any]) -> Dict[Any, Any]:
-        """The state of earlier steps, which the server can take; empty if there were none."""
-        if not self._state.known or not has_steps(state):
-            refuse_state(state)
-            return {}
-        return state
-
-    def _send_state(self, state: Dict[Any, Any]) -> None:
-        """The state of rank 0 counts. From then on the server has it."""
-        parts = self._state.from_torch(state)
-        if self._may_give("state of the optimizer"):
-            self._session.load(parts)
-        self.state.clear()
-
-    def _may_give(self, what: str) -> bool:
-        """Whether it is this process whose weights and state count, which is rank 0."""
-        if self._session.requests != "rank 0":
-            raise UsageError(
-                f"a server that no script has started takes no {what} from a worker; start it with "
-                "--init FILE for weights, or --resume for both"
-            )
-        return self.role.serves
-
     def state_dict(self) -> Dict[str, Any]:
         """The state of the wrapped optimizer, as it would be without Paceline, and the version of the
         weights. If the server has the rule, rank 0 asks it for momentum and moments; those of the
         other ranks have none. Rules of Paceline's own have them in checkpoints (`checkpoint=`) only.
         """
-        out = dict(self.optimizer.state_dict(), paceline={"version": self.version})
-        if self._state.known and self.role.serves:
-            data = self._session.state()
-            if data is not None:
-                out["state"] = self._state.to_torch(data)
-        return out
+        return self._saving.state_dict()
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Loads the param groups (learning rates) and the state of earlier steps. If the server has
@@ -438,18 +408,7 @@ class Optimizer(torch.optim.Optimizer):
         taken."""
         own = {k: v for k, v in state_dict.items() if k != "paceline"}
         if not self._takes_steps:
-            state = self._steps_of(own.get("state", {}))
-            steps = state_dict.get("paceline", {}).get("version", 0)
-            keeps = any(g.get("momentum", 1) for g in self.param_groups)  # or has moments
-            begins = not self._session.resumed and (self._state.known or not self.version)
-            if steps and begins and keeps and not state and self.role.serves:
-                raise UsageError(
-                    f"the momentum or moments of these {steps} updates are not in this state_dict; save "
-                    'that of rank 0, or give the run checkpoint= and resume="auto"'
-                )
-            clears = self._state.known and self.role.serves  # as torch.optim does
-            if (state or clears) and not self._session.resumed:
-                self._send_state(state)
+            self._saving.load(state_dict)
             own["state"] = {}
         self.optimizer.load_state_dict(own)
         self._share()
@@ -465,8 +424,7 @@ class Optimizer(torch.optim.Optimizer):
                 "steps in every worker; change weights before paceline.torch.Optimizer is made"
             )
         self._vector.check()
-        if self._may_give("weights"):
-            self._session.load(self._state.weights())
+        self._saving.send_weights()
         self._vector.accept()
 
     @contextlib.contextmanager
@@ -508,6 +466,7 @@ class Optimizer(torch.optim.Optimizer):
             yield
         except Abandoned:
             self._in_task = False
+            self._check()
             self._abandon()
         finally:
             self._in_task = False
@@ -546,10 +505,11 @@ class Optimizer(torch.optim.Optimizer):
         over.
 
         A run without a limit of its own gets one pass unless `epochs` is given. The passes of a
-        DistributedSampler are numbered by `set_epoch`, from the epoch that the program has set or,
-        if it has set none, from 0 (after a resume: the number of updates by the length of the
-        loader). Workers may have loaders of different lengths. Raises RunError on rank
-        0 if the run has failed: it diverged, or ended early."""
+        DistributedSampler are numbered by `set_epoch`, from the epoch that the program has set last
+        or, if it has set none, from 0 (after a resume: the number of updates by the length of the
+        loader, unless the program has set an epoch other than 0). Workers may have loaders of
+        different lengths. Raises RunError on rank 0 if the run has failed: it diverged, or ended
+        early."""
         return self._passes.over(loader, epochs, self._count_samples)
 
     @property

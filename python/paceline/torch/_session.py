@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -300,11 +300,18 @@ class Session:
 
     # --- the server's weights and state, on rank 0 ----------------------------------------------
 
+    def _request(self, send: Callable[[_client.Client], None]) -> None:
+        """Sends a request by the worker's seat or, if that has been left, by the evaluator's."""
+        if self._client is None and self._evaluator is not None:
+            self._evaluator.request(send)
+        else:
+            send(self.client)
+
     def load(self, parts: List[bytes]) -> None:
         """The server takes the parts of a file of State. Raises RunEnded after the run."""
         if self.server is None:
             raise RunEnded("the run has ended, so its weights and state cannot change")
-        self.server.load(parts, self.client.load)
+        self.server.load(parts, lambda: self._request(_client.Client.load))
 
     def _give(self, parts: List[bytes]) -> None:
         """The server takes a gradient, unless the run ends meanwhile, which the next task tells."""
@@ -319,7 +326,7 @@ class Session:
     def state(self) -> Optional[bytearray]:
         """The state of the server's optimizer, now or at the end; None if that is not known."""
         if self.server is not None:
-            return self.server.save(self.client.save)
+            return self.server.save(lambda: self._request(_client.Client.save))
         return None if self._last_state is None else bytearray(self._last_state)
 
     # --- leaving -------------------------------------------------------------------------------
@@ -346,13 +353,14 @@ class Session:
     def _finish(self, over: bool) -> None:
         """The run is over, or this worker leaves it. Rank 0 gets the final weights."""
         self._leave()
-        evaluator, self._evaluator = self._evaluator, None
+        evaluator = self._evaluator
         if evaluator is not None:
             end = time.monotonic() + _LAST_SCORES
             while (self.server.alive if self.server else over) and not evaluator.ended:
                 evaluator.look(SLICE)
                 if time.monotonic() > end:
                     break
+            self._evaluator = None
             self._vector.release()
             evaluator.close()
         server, self.server = self.server, None

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping
 import torch
 
 from ..errors import UsageError
+from ._translate import has_steps, refuse_state
 from ._vector import Vector
 
 __all__ = ["State"]
@@ -44,6 +45,13 @@ class State:
     def known(self) -> bool:
         """Whether the rule keeps something, and it is known how PyTorch calls it."""
         return bool(self._names)
+
+    def steps_of(self, state: Dict[Any, Any]) -> Dict[Any, Any]:
+        """The state of earlier steps, if the server can take it; empty if there were none."""
+        if not self.known or not has_steps(state):
+            refuse_state(state)
+            return {}
+        return state
 
     def to_torch(self, data: bytearray) -> Dict[int, Dict[str, Any]]:
         """The state of a state_dict(), from a file that the server has saved."""

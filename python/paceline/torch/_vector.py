@@ -15,6 +15,7 @@ import torch
 from .._client import Tensors
 from ..errors import UsageError
 from ._early import Early
+from ._watch import Watch
 from ._whole import join, split
 
 __all__ = ["Vector"]
@@ -90,7 +91,7 @@ class Vector:
             if name not in exact and t.is_floating_point() and not _finite(t):
                 raise UsageError(f"'{name}' has values that are not finite, which no run accepts")
         self.shapes = [t.shape for t in self.tensors]
-        self.accept()
+        self._kinds = [(p.dtype, p.device) for p in self.params]
         floats = [t.element_size() if e else 1 for t, e in zip(self.tensors, self._exact)]
         self.sizes = [t.numel() * n for t, n in zip(self.tensors, floats)]  # in the vector
         self.dim = sum(self.sizes)
@@ -108,6 +109,8 @@ class Vector:
             self.flat is not None or any(t.dtype != torch.float32 for t in self.params)
         ):
             raise UsageError("zero_copy needs float32 parameters on the CPU; leave zero_copy out")
+        self._watch = Watch(self.params, self.flat, fixed=zero_copy)
+        self._loaded: Optional[List[torch.Tensor]] = None  # what the model took last
 
     # --- what the server has to know -----------------------------------------------------------
 
@@ -215,6 +218,7 @@ class Vector:
             with torch.no_grad():
                 for p in self.params:
                     p.data = p.data.clone()
+        self._loaded = None
         self._views.clear()
         for begin in self._registered:
             torch.cuda.cudart().cudaHostUnregister(begin)
@@ -270,7 +274,7 @@ class Vector:
             self._load_parts(whole, parts, len(self.params))
         else:
             self._load_parts(whole, parts)
-        self.accept()
+        self.accept(parts)
 
     def _look_up_buffers(self) -> None:
         """The tensors that the modules have as buffers now."""
@@ -300,12 +304,13 @@ class Vector:
     def load_tensor(self, x: torch.Tensor) -> None:
         """The model takes a flat tensor."""
         self._look_up_buffers()
+        parts = self._views_of(x)
         if self.flat is not None:
             self.flat.copy_(x)
             self._load_wholes(self.flat)
         else:
-            self._load_parts(x, self._views_of(x))
-        self.accept()
+            self._load_parts(x, parts)
+        self.accept(parts)
 
     def _write(self, address: int, x: torch.Tensor) -> None:
         """A flat tensor goes to the vector at this address."""
@@ -394,18 +399,33 @@ class Vector:
                 )
             begin += self.flat.element_size() * size if begin else 0
 
-    def accept(self) -> None:
-        """The weights that the model has now are meant."""
-        self._versions = [p._version for p in self.params]
+    def accept(self, loaded: Optional[List[torch.Tensor]] = None) -> None:
+        """The weights that the model has now are meant. They are these parts of a vector, if given."""
+        self._loaded = loaded
+        self._watch.accept()
+
+    def _as_loaded(self, i: int) -> bool:
+        """Whether a parameter that has moved has the weights that it took."""
+        p = self.params[i].detach()
+        if (p.dtype, p.device) != self._kinds[i]:
+            raise UsageError(
+                f"'{self.names[i]}' is of another type or on another device than when the run began; "
+                "convert the model before paceline.torch.Optimizer is made"
+            )
+        if self._loaded is None or self._exact[i]:
+            return False
+        return torch.equal(p, self._loaded[i].to(p))
 
     def check_unchanged(self) -> None:
         """Raises if weights were changed, which the server does not know."""
-        for name, p, version in zip(self.names, self.params, self._versions):
-            if p._version != version:
-                raise UsageError(
-                    f"'{name}' was changed in place, but the server has the weights and would undo it; "
-                    "load weights before paceline.torch.Optimizer is made, or call opt.set_weights()"
-                )
+        moved = self._watch.moved()
+        others = [i for i in moved if not self._as_loaded(i)]
+        for i in others + self._watch.changed(but=moved):
+            how = "given other data" if i in others else "changed in place"
+            raise UsageError(
+                f"'{self.names[i]}' was {how}, but the server has the weights and would undo it; "
+                "load weights before paceline.torch.Optimizer is made, or call opt.set_weights()"
+            )
 
     def without_gradient(self) -> Optional[bytes]:
         """A byte per parameter that is not empty: 1 if the optimizer has no gradient for it now. None
