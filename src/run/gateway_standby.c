@@ -145,7 +145,8 @@ uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now) {
 
 bool pl_gateway_is_held(struct pl_gateway *g) {
     pl_lock_enter(g->lock);
-    bool held = g->standby.here && g->standby.n_requests == 0;
+    const struct standby *s = &g->standby;
+    bool held = s->here && s->n_requests == 0 && pl_now_ns() > s->seen_ns + GATEWAY_SECOND;
     pl_lock_leave(g->lock);
     return held;
 }
