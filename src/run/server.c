@@ -295,6 +295,9 @@ static int server_copy(struct server *s) {
 }
 
 int pl_server_loop(struct server *s) {
+    /* Before any result is read: the first score is that of the model that the run starts from, and
+     * whether the run diverged is judged against it. The workers have their orders already. */
+    if (!pl_engine_ended(s->engine)) server_look_at_scores(s, pl_server_now(s));
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
         s->ops->news(s->port, server_wait(s), &news);
