@@ -101,8 +101,9 @@ static void summary_print(const pl_run *run, bool target) {
     }
     putchar('\n');
     if (pl_run_number(run, "core_wait") >= 0.01)
-        printf("  %-18s %.0f %% of worker time, counted as compute\n", "waiting for a core",
-               100 * pl_run_number(run, "core_wait"));
+        printf("  %-18s %.1f %% of worker time, part of compute%s\n", "waiting for a core",
+               100 * pl_run_number(run, "core_wait"),
+               pl_run_number(run, "worker_time.wasted") >= 0.0005 ? " and wasted" : "");
     summary_stragglers(run);
     if (pl_run_text(run, "replay")) printf("  %-18s %s\n", "replay", pl_run_text(run, "replay"));
 }

@@ -161,6 +161,22 @@ def slow(b):
         check(("Worker 8 took" in text) == (seconds > 2), "%s: %s" % (name, text))
 
 
+def cores(b):
+    """Waiting for a core is the number that the run told; nothing is said if it is small or not known."""
+    with open("train/history.json") as f:
+        told = json.load(f)
+    said = {}
+    for waited in (0.853, 0.004, None):
+        with open("waited.json", "w") as f:
+            json.dump(dict(told, core_wait=waited), f, separators=(",", ":"))
+        paceline("report", "waited.json", "-o", "waited.html")
+        open_page(b, "waited.html")
+        said[waited] = [b.run("document.querySelector('%s').textContent" % s) for s in ("#verdict", "#time")]
+    waited = "For 85 % of their time they waited for a core, which counts as computing."
+    check(all(waited in text for text in said[0.853]), "waiting for a core: %s" % said[0.853])
+    check("core" not in str([said[0.004], said[None]]), "not waiting for a core: %s" % said)
+
+
 def odd(b):
     """Runs that must not look like ordinary ones: diverged, and options that a shell would split."""
     paceline("simulate", "--data", "digits", "--method", "sync", "--workers", "10",
@@ -427,7 +443,7 @@ def main():
     os.chdir(here)
     b = browser.Browser()
     try:
-        parts = (kinds, race, slow, odd, axes, keyboard, hostile, live)
+        parts = (kinds, race, slow, cores, odd, axes, keyboard, hostile, live)
         for part in [p for p in parts if p.__name__ in (sys.argv[1:] or p.__name__)]:
             began = time.monotonic()
             part(b)

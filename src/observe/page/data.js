@@ -104,6 +104,7 @@ const Data = (() => {
       time: num(h.time),
       updates: whole(h.updates),
       ended: Boolean(h.ended),
+      coreWait: num(h.core_wait),
       fates,
       rows,
       /* What a worker is called: its number, and the name in its certificate if it has one of its own. */
