@@ -157,6 +157,9 @@ const Page = (() => {
       name.append(g.name + (g.diverged ? " (diverged)" : ""));
       for (const [, cell] of all) make("td", { class: "number" }, row, cell(g));
     });
+    const within = Math.max(...load.groups.map(g => (g.standing && g.standing.time_to_target.within) || 0));
+    if (within > 0)
+      make("p", { class: "note" }, parent, `Times to target are known to ± ${Format.one(within)} s.`);
   }
 
   /* What tuning tried: the time to the target, or the error at the end, of every method at every rate. */
