@@ -282,6 +282,7 @@ static int identity_finish(struct pl_identity *id, const char *ended, const char
     pl_json_text(&j, "ended", ended);
     pl_json_text(&j, "why", why);
     pl_json_text(&j, "trouble", trouble);
+    pl_json_real(&j, "core_wait", id->core_wait);
     pl_json_close(&j, '}');
     size_t n = strlen(id->body);
     char *text = j.failed ? NULL : malloc(n + j.n + 1);
@@ -303,7 +304,8 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
     char started[24];
     *out = (struct pl_identity){
         .header = calloc(1, IDENTITY_HEADER),
-        .command = pl_command_new(s, kind, recording, resumed ? resumed->path : NULL)};
+        .command = pl_command_new(s, kind, recording, resumed ? resumed->path : NULL),
+        .core_wait = NAN};
     pl_wall_text(pl_wall_seconds(), started);
     identity_id(started, out->id);
     snprintf(out->origin, sizeof out->origin, "%s",
@@ -342,10 +344,12 @@ void pl_identity_free(struct pl_identity *id) {
     *id = (struct pl_identity){.body = NULL};
 }
 
-void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble) {
+void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble,
+                     double core_wait) {
     char ended[24];
     pl_wall_text(pl_wall_seconds(), ended);
     id->why = why;
+    id->core_wait = core_wait;
     if (id->body) identity_finish(id, ended, why, trouble[0] ? trouble : NULL);
 }
 

@@ -1,7 +1,7 @@
 /* What a run is: an id, and a description as JSON (docs/runs.md) and as a few lines for people.
  *
  * The description is made once, when everything is resolved and before the first task. When the run
- * has ended, "ended", "why" and "trouble" are added. */
+ * has ended, "ended", "why", "trouble" and "core_wait" are added. */
 #ifndef PL_API_IDENTITY_H
 #define PL_API_IDENTITY_H
 
@@ -14,10 +14,11 @@ struct pl_identity {
     char id[PL_ID_MAX];     /* "20261115-170229-7f3a9c": UTC, and six random digits */
     char origin[PL_ID_MAX]; /* of the first run, if this one continues another; otherwise `id` */
     char *body;             /* the JSON object without what the end adds */
-    char *json;      /* the JSON object: of a run that has begun, then of one that has ended */
-    char *header;    /* for people: lines, each ended by a line feed */
-    char *command;   /* a command line that runs it again */
-    const char *why; /* it ended: a word of docs/runs.md; NULL: it has not */
+    char *json;       /* the JSON object: of a run that has begun, then of one that has ended */
+    char *header;     /* for people: lines, each ended by a line feed */
+    char *command;    /* a command line that runs it again */
+    const char *why;  /* it ended: a word of docs/runs.md; NULL: it has not */
+    double core_wait; /* share of the workers' time in which they waited for a core; or NAN */
 };
 
 /* The checkpoint that a run continues from. */
@@ -37,7 +38,8 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
 void pl_identity_free(struct pl_identity *id);
 
 /* Adds the end. `why` is a word of docs/runs.md, `trouble` a sentence or "". */
-void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble);
+void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble,
+                     double core_wait);
 
 /* Why a run without errors that did not diverge ended, as a word of docs/runs.md. */
 const char *pl_identity_why(const struct pl_outcome *out, const struct pl_limits *limits,

@@ -69,6 +69,14 @@ static void run_judge(struct pl_run *r, const struct pl_job *job) {
                  o->score.loss);
 }
 
+/* The share of the workers' time in which they waited for a core: a part of their computing. What
+ * was measured before the first task and after the last is left out by the limit. */
+static double run_core_wait(const struct pl_run *r) {
+    const struct pl_outcome *o = &r->outcome;
+    if (isnan(o->core_wait) || !(r->worker_seconds > 0)) return NAN;
+    return fmin(o->core_wait / r->worker_seconds, o->worker_time.compute + o->worker_time.wasted);
+}
+
 void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct pl_why *why) {
     const char *trouble = rc ? why->text : r->outcome.trouble.text;
     run_judge(r, job);
@@ -77,7 +85,7 @@ void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct
                        : r->diverged[0]
                            ? "diverged"
                            : pl_identity_why(&r->outcome, &job->limits, r->interrupted);
-    pl_identity_end(&r->identity, word, trouble);
+    pl_identity_end(&r->identity, word, trouble, run_core_wait(r));
 }
 
 void pl_run_point(struct pl_run *r, const struct pl_point *p) {
@@ -180,10 +188,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "batch") == 0) return r->batch;
     if (strcmp(key, "time_to_target") == 0) return r->outcome.time_to_target;
     if (strcmp(key, "target_within") == 0) return r->outcome.target_within;
-    if (strcmp(key, "core_wait") == 0)
-        return isnan(r->outcome.core_wait) || !(r->worker_seconds > 0)
-                   ? NAN
-                   : fmin(r->outcome.core_wait / r->worker_seconds, 1);
+    if (strcmp(key, "core_wait") == 0) return run_core_wait(r);
     if (strcmp(key, "k_final") == 0) return r->has_k ? r->outcome.k_final : (double)NAN;
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;

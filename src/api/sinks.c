@@ -1,5 +1,6 @@
 #include "api/sinks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,7 @@ static int sinks_finish(struct pl_sinks *s, struct pl_why *why) {
     size_t n;
     if (s->history) {
         if (s->dashboard) pl_dashboard_enter(s->dashboard);
-        pl_history_end(s->history, s->why);
+        pl_history_end(s->history, s->why, s->core_wait);
         if (s->dashboard) pl_dashboard_leave(s->dashboard);
         if (s->history_path[0]) rc = sinks_write(s, why);
         if (s->captured) *s->captured = pl_history_json(s->history, &n);
@@ -136,7 +137,8 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
                            .method = built->method,
                            .says = &setup->log,
                            .captured = setup->captured,
-                           .why = "interrupted"};
+                           .why = "interrupted",
+                           .core_wait = NAN};
     if (c->log[0]) rc = pl_sink_open_stream("log", c->log, &s->log, &setup->why);
     if (!rc && c->events[0]) rc = pl_sink_open_stream("events", c->events, &s->events, &setup->why);
     if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
@@ -151,6 +153,7 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
 /* If this fails, the folder has the description from the start of the run. */
 void pl_sinks_run(struct pl_sinks *s, const struct pl_identity *run) {
     s->why = run->why;
+    s->core_wait = run->core_wait;
     if (s->logdir) pl_logdir_run(s->logdir, run->json, NULL);
 }
 

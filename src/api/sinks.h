@@ -28,6 +28,7 @@ struct pl_sinks {
     bool events_full;               /* that file has reached its limit */
     struct pl_history *history;
     const char *why;                     /* the run ended: a word of docs/runs.md */
+    double core_wait;                    /* of pl_history_end */
     char history_path[PL_TEXT_MAX + 16]; /* "": it is not written */
     struct pl_dashboard *dashboard;
     bool own_dashboard;            /* opened here; otherwise that of the setup */

@@ -154,10 +154,16 @@ enum race_bound { RACE_EXACT, RACE_AT_LEAST, RACE_AT_MOST };
 
 struct race_mean {
     double mean, half; /* half: of the 95 % interval; NAN with one value */
+    double within;     /* it is not known better than this; 0: it is exact */
     int n;             /* known values; 0: there is no mean */
     enum race_bound bound;
 };
 struct race_mean cli_race_mean(const double *x, int n);
+
+double cli_race_within(const struct race *r); /* the resolution of times to the target; 0: exact */
+
+/* Prints a number with `digits` digits, or fewer: no more decimals than `within` allows. */
+void cli_race_put(FILE *f, int digits, double x, double within);
 
 int cli_race_missing(const struct race *r); /* runs without a result */
 

@@ -212,9 +212,11 @@ static void plot_legend(const struct plot *p) {
                 "<text x='28' y='4'>",
                 p->x.to + 16, p->y.to + 8 + 20 * i, i > 7, plot_colour(i));
         plot_text(p->f, p->order[i]->name, PLOT_NAME);
-        if (time.n > 0)
-            fprintf(p->f, time.mean < 1000 ? " – %s%.3g s" : " – %s%.0f s",
-                    time.bound == RACE_AT_LEAST ? "≥ " : "", time.mean);
+        if (time.n > 0) {
+            fputs(time.bound == RACE_AT_LEAST ? " – ≥ " : " – ", p->f);
+            cli_race_put(p->f, 3, time.mean, time.within);
+            fputs(" s", p->f);
+        }
         fputs("</text></g>\n", p->f);
     }
 }

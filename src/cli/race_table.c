@@ -12,8 +12,11 @@ static void race_number(char *out, size_t max, const char *format, double x) {
     cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
 }
 
+/* Decimals as in the format, or as many as are known. */
 static void race_cell(struct race_mean m, const char *format, int width) {
-    char text[64] = "";
+    char text[64] = "", known[16];
+    snprintf(known, sizeof known, "%%.%df", m.within > 0 ? cli_decimals(m.within) : 0);
+    if (m.within > 0 && (!strchr(format, 'f') || strcmp(known, format) < 0)) format = known;
     if (m.bound != RACE_EXACT && m.n > 0)
         cli_append(text, sizeof text, m.bound == RACE_AT_LEAST ? "≥ " : "≤ ");
     race_number(text, sizeof text, m.n > 0 ? format : "-", m.mean);
@@ -30,14 +33,6 @@ static struct race_mean race_plain(double x) {
     return (struct race_mean){.mean = x, .half = NAN, .n = isfinite(x)};
 }
 
-/* Seconds to the target, with no more digits than are known. */
-static void race_time(const struct race *r, const struct race_entrant *e, int width) {
-    double within = cli_race_mean(e->within, r->n_seeds).mean;
-    char format[16] = "%.4g";
-    if (within > 0) snprintf(format, sizeof format, "%%.%df", cli_decimals(within));
-    race_cell(cli_race_time(r, e), format, width);
-}
-
 static void race_row(const struct race *r, const struct race_entrant *e,
                      const struct race_entrant *base) {
     int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
@@ -45,7 +40,7 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     printf("%-*s", r->name_width, e->name);
     race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
     if (r->target) {
-        race_time(r, e, wide);
+        race_cell(cli_race_time(r, e), "%.4g", wide);
         race_cell(cli_race_factor(r, e, base), "%.2f", wide);
     } else {
         race_cell(race_plain(cli_race_mean(e->per_update, r->n_seeds).mean), "%.4g", 11);
@@ -107,9 +102,7 @@ static void race_tried(const struct race *r) {
 
 /* How well times to the target are known. */
 static void race_resolution(const struct race *r) {
-    double within = 0;
-    for (int i = 0; i < r->n; i++)
-        for (int s = 0; s < r->n_seeds; s++) within = fmax(within, r->entrant[i].within[s]);
+    double within = cli_race_within(r);
     if (within > 0)
         printf("times to target known to %s %.1g s; ", cli_signs((char[]){"±"}), within);
     else if (r->target)
@@ -199,11 +192,15 @@ static int race_ahead(const double *x, const double *y, int n) {
     return a.mean < b.mean ? -1 : 1;
 }
 
-/* Prints the measured value, the prediction and their ratio. */
-static void race_three(double measured, double predicted, const char *format) {
-    race_cell(race_plain(measured), format, 12);
+/* Prints the measured value, which is known to ± within unless that is 0, the prediction and their
+ * ratio. */
+static void race_three(double measured, double within, double predicted, const char *format) {
+    struct race_mean real = race_plain(measured), ratio = race_plain(measured / predicted);
+    real.within = within;
+    ratio.within = within / predicted;
+    race_cell(real, format, 12);
     race_cell(race_plain(predicted), format, 12);
-    race_cell(race_plain(measured / predicted), "%.3f", 8);
+    race_cell(ratio, "%.3f", 8);
 }
 
 void cli_race_prediction(const struct race *r) {
@@ -227,8 +224,8 @@ void cli_race_prediction(const struct race *r) {
         double t = cli_race_mean(e->to_target, r->n_seeds).mean;
         double pt = cli_race_mean(e->predicted, r->n_seeds).mean;
         printf("%-*s", r->name_width, e->name);
-        race_three(u, pu, "%.5f");
-        if (target) race_three(t, pt, "%.3f");
+        race_three(u, 0, pu, "%.5f");
+        if (target) race_three(t, cli_race_within(r), pt, "%.3f");
         putchar('\n');
         if (isfinite(u / pu)) off[n_off++] = fabs(u / pu - 1);
         for (int j = 0; target && j < i; j++) {

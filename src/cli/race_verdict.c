@@ -73,6 +73,13 @@ static double race_seconds(const struct race_entrant *e, int s) {
     return race_censored(e, s) ? e->end[s] : e->to_target[s];
 }
 
+double cli_race_within(const struct race *r) {
+    double within = 0;
+    for (int i = 0; i < r->n; i++)
+        for (int s = 0; s < r->n_seeds; s++) within = fmax(within, r->entrant[i].within[s]);
+    return within;
+}
+
 struct race_mean cli_race_time(const struct race *r, const struct race_entrant *e) {
     double x[RACE_SEEDS] = {0};
     bool bound = false;
@@ -83,22 +90,28 @@ struct race_mean cli_race_time(const struct race *r, const struct race_entrant *
     }
     struct race_mean m = cli_race_mean(x, r->n_seeds);
     m.bound = bound ? RACE_AT_LEAST : RACE_EXACT;
+    m.within = cli_race_within(r);
     return m;
 }
 
 struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
                                  const struct race_entrant *base) {
     double x[RACE_SEEDS] = {0};
+    double resolution = cli_race_within(r), within = 0;
     bool more = false, less = false;
     if (!base || race_lost(r, e) || race_lost(r, base)) return cli_race_mean(NULL, 0);
     for (int s = 0; s < r->n_seeds; s++) {
         x[s] = race_seconds(base, s) / race_seconds(e, s);
+        /* of a quotient: the relative errors add up */
+        double parts = 1 / race_seconds(base, s) + 1 / race_seconds(e, s);
+        within = fmax(within, x[s] * resolution * parts);
         more = more || race_censored(base, s);
         less = less || race_censored(e, s);
     }
     if (more && less) return cli_race_mean(NULL, 0); /* of two times that are both unknown */
     struct race_mean m = cli_race_mean(x, r->n_seeds);
     m.bound = more ? RACE_AT_LEAST : less ? RACE_AT_MOST : RACE_EXACT;
+    m.within = within;
     return m;
 }
 
@@ -166,8 +179,11 @@ static int race_more_seeds(struct race_lead l) {
     return n < VERDICT_MORE ? n - l.gap.n : VERDICT_MORE;
 }
 
-static void race_put(FILE *f, int digits, double x) {
-    if (fabs(x) >= pow(10, digits) && fabs(x) < 1e15)
+void cli_race_put(FILE *f, int digits, double x, double within) {
+    int known = within > 0 ? cli_decimals(within) : 0;
+    if (within > 0 && fabs(x) < pow(10, digits - known))
+        fprintf(f, "%.*f", known, x);
+    else if (fabs(x) >= pow(10, digits) && fabs(x) < 1e15)
         fprintf(f, "%.0f", x);
     else
         fprintf(f, "%.*g", digits, x);
@@ -175,10 +191,10 @@ static void race_put(FILE *f, int digits, double x) {
 
 static void race_put_mean(FILE *f, struct race_mean m) {
     fputs(m.bound == RACE_AT_LEAST ? "at least " : m.bound == RACE_AT_MOST ? "at most " : "", f);
-    race_put(f, 3, m.mean);
+    cli_race_put(f, 3, m.mean, m.within);
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         fputs(" ± ", f);
-        race_put(f, 2, m.half);
+        cli_race_put(f, 2, m.half, m.within);
     }
 }
 

@@ -101,8 +101,9 @@ static void summary_print(const pl_run *run, bool target) {
     }
     putchar('\n');
     if (pl_run_number(run, "core_wait") >= 0.01)
-        printf("  %-18s %.0f %% of worker time, counted as compute\n", "waiting for a core",
-               100 * pl_run_number(run, "core_wait"));
+        printf("  %-18s %.1f %% of worker time, part of compute%s\n", "waiting for a core",
+               100 * pl_run_number(run, "core_wait"),
+               pl_run_number(run, "worker_time.wasted") >= 0.0005 ? " and wasted" : "");
     summary_stragglers(run);
     if (pl_run_text(run, "replay")) printf("  %-18s %s\n", "replay", pl_run_text(run, "replay"));
 }
@@ -143,33 +144,63 @@ static void summary_worker(const struct pl_worker_report *w, size_t i, double me
     putchar('\n');
 }
 
+static bool summary_stuck(const struct pl_worker_report *w, double median) {
+    return w->unfinished > SUMMARY_STUCK * median && w->unfinished > 1;
+}
+
+static bool summary_is_slow(const struct pl_worker_report *w, double median) {
+    bool judged = w->tasks + w->unused >= SUMMARY_TASKS;
+    return summary_stuck(w, median) || (judged && !(w->task <= PL_SLOW * median));
+}
+
+static void summary_straggler(const struct pl_worker_report *w, size_t i, double median) {
+    char at_end[24], text[24];
+    if (summary_stuck(w, median))
+        printf("  %-18s worker %zu: its last task had run for %s when the run ended (median "
+               "task %s)\n",
+               "stragglers", i + 1, summary_time(w->unfinished, at_end),
+               summary_time(median, text));
+    else if (isfinite(w->task))
+        summary_worker(w, i, median);
+    else
+        printf("  %-18s worker %zu: none of its %llu tasks was used\n", "stragglers", i + 1,
+               (unsigned long long)w->unused);
+}
+
+/* Workers that were there, but had too few tasks to be called slow or not. */
+static void summary_unknown(size_t unknown, size_t here, size_t last) {
+    printf("  %-18s too few tasks to tell", "stragglers");
+    if (unknown == here)
+        printf(" (fewer than %d per worker)\n", SUMMARY_TASKS);
+    else if (unknown == 1)
+        printf(" for worker %zu (fewer than %d)\n", last + 1, SUMMARY_TASKS);
+    else
+        printf(" for %zu of %zu workers (fewer than %d each)\n", unknown, here, SUMMARY_TASKS);
+}
+
 /* Reports workers that were slow, hung at the end, or had no task used. */
 static void summary_stragglers(const pl_run *run) {
     const struct pl_worker_report *w;
-    size_t n = pl_run_workers(run, &w), named = 0;
-    char at_end[24], text[24];
+    size_t n = pl_run_workers(run, &w), named = 0, unknown = 0, here = 0, last = 0;
     double median = summary_median(w, n), slowest = 0;
+    char text[24];
     if (n < 2 || !isfinite(median)) return;
     for (size_t i = 0; i < n; i++) {
-        bool stuck = w[i].unfinished > SUMMARY_STUCK * median && w[i].unfinished > 1;
-        if (!stuck && !isfinite(w[i].task) && w[i].unused == 0) continue;
-        if (isfinite(w[i].task)) slowest = fmax(slowest, w[i].task / median);
-        if (!stuck && isfinite(w[i].task) && w[i].task <= PL_SLOW * median) continue;
-        if (!stuck && w[i].tasks + w[i].unused < SUMMARY_TASKS) continue; /* too early to say */
-        if (++named > SUMMARY_SLOW) continue;
-        if (stuck)
-            printf("  %-18s worker %zu: its last task had run for %s when the run ended (median "
-                   "task %s)\n",
-                   "stragglers", i + 1, summary_time(w[i].unfinished, at_end),
-                   summary_time(median, text));
-        else if (isfinite(w[i].task))
-            summary_worker(&w[i], i, median);
-        else
-            printf("  %-18s worker %zu: none of its %llu tasks was used\n", "stragglers", i + 1,
-                   (unsigned long long)w[i].unused);
+        uint64_t tasks = w[i].tasks + w[i].unused;
+        if (tasks == 0 && !(w[i].unfinished > 0)) continue; /* a place that nobody took */
+        here++;
+        if (summary_is_slow(&w[i], median)) {
+            if (++named <= SUMMARY_SLOW) summary_straggler(&w[i], i, median);
+        } else if (tasks < SUMMARY_TASKS) {
+            unknown++;
+            last = i;
+        } else {
+            slowest = fmax(slowest, w[i].task / median);
+        }
     }
-    if (named > SUMMARY_SLOW)
-        printf("  %-18s and %zu more\n", "", named - SUMMARY_SLOW);
+    if (named > SUMMARY_SLOW) printf("  %-18s and %zu more\n", "", named - SUMMARY_SLOW);
+    if (unknown > 0)
+        summary_unknown(unknown, here, last);
     else if (named == 0)
         printf("  %-18s none (median task %s, slowest worker %.2f%s)\n", "stragglers",
                summary_time(median, text), slowest, cli_signs((char[]){"×"}));

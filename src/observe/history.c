@@ -1,5 +1,6 @@
 #include "observe/history.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ int pl_history_new(const struct pl_history_info *info, int n_workers, struct pl_
     struct pl_history *h = calloc(1, sizeof *h);
     if (!h) return PL_ENOMEM;
     h->n_workers = n_workers;
+    h->core_wait = NAN;
     h->n_shown = n_workers < PL_HISTORY_WORKERS ? n_workers : PL_HISTORY_WORKERS;
     h->n_columns = HISTORY_CELLS / h->n_shown;
     if (h->n_columns > HISTORY_COLUMNS) h->n_columns = HISTORY_COLUMNS;
@@ -251,8 +253,9 @@ void pl_history_point(struct pl_history *h, const struct pl_point *p) {
     h->point[h->n_points++] = *p;
 }
 
-void pl_history_end(struct pl_history *h, const char *why) {
+void pl_history_end(struct pl_history *h, const char *why, double core_wait) {
     h->ended = true;
+    h->core_wait = core_wait;
     snprintf(h->why, sizeof h->why, "%s", why);
 }
 

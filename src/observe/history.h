@@ -38,8 +38,9 @@ void pl_history_point(struct pl_history *h, const struct pl_point *p);
 /* The name of the one who works as this worker from now on. */
 void pl_history_named(struct pl_history *h, int worker, const char *name);
 
-/* The run has ended, with PL_END or before its first event. `why`: a word of docs/runs.md. */
-void pl_history_end(struct pl_history *h, const char *why);
+/* The run has ended, with PL_END or before its first event. `why`: a word of docs/runs.md;
+ * `core_wait`: the share of the workers' time in which they waited for a core, or NAN. */
+void pl_history_end(struct pl_history *h, const char *why, double core_wait);
 
 /* A copy of the history with its latest `max_tasks` tasks, for another thread to print. It is NULL
  * if there is no memory. */

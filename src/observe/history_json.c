@@ -229,6 +229,7 @@ char *pl_history_json(const struct pl_history *h, size_t *n) {
     pl_json_whole(&j, "updates", h->version);
     pl_json_whole(&j, "ended", h->ended);
     pl_json_text(&j, "why", h->why[0] ? h->why : NULL);
+    pl_json_real(&j, "core_wait", h->core_wait);
     history_fates(&j, &h->fates);
     history_names(&j, h);
     history_rows(&j, h);

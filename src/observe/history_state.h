@@ -44,7 +44,8 @@ struct pl_history {
     int n_workers, n_shown; /* n_shown: workers with tasks and times of their own */
     uint64_t now_ns, version, n_events;
     bool ended;
-    char why[16]; /* "" until the end */
+    char why[16];     /* "" until the end, */
+    double core_wait; /* and NAN */
     struct pl_fates fates;
     struct pl_staleness staleness;
     char (*name)[HISTORY_NAME];  /* [n_shown], or NULL: nobody has one */

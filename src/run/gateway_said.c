@@ -70,6 +70,8 @@ bool pl_gateway_said_result(struct request *r) {
     x->loss = said_number(r, PL_WIRE_LOSS, NAN, &bad);
     x->sets_lr = pl_gateway_said(r, PL_WIRE_LR) != NULL;
     x->lr = said_number(r, PL_WIRE_LR, 0, &bad);
+    x->tells_waits = pl_gateway_said(r, PL_WIRE_WAITED) != NULL;
+    x->wait_ns = pl_gateway_said_whole(r, PL_WIRE_WAITED, UINT64_MAX / 2, &bad);
     r->has_result = x->task != 0;
     return !bad && said_absent(r);
 }

@@ -66,16 +66,32 @@ static uint64_t server_less(uint64_t ns, uint64_t part) {
     return ns > part ? ns - part : 0;
 }
 
+static uint64_t server_least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* How long the order was on the way; it may have waited for an update. */
+static uint64_t server_way_down(const struct server *s, int worker, const struct pl_result *r) {
+    return server_less(r->pulled_ns, s->zero_ns + s->view->worker[worker].since_ns);
+}
+
+/* Notes what a worker tells that waited where this server cannot look. A wait is never longer than
+ * what it is a part of: the worker may have waited while it had no order, and may lie. */
+static void server_told_waits(struct server *s, int worker, const struct pl_result *r) {
+    uint64_t took = server_less(r->pushed_ns, r->pulled_ns);
+    uint64_t pulling = server_least(r->pull_wait_ns, server_way_down(s, worker, r));
+    s->knows_waits = true;
+    atomic_store(&s->waited[worker].pull_ns, pulling);
+    atomic_fetch_add(&s->waited[worker].total_ns, pulling + server_least(r->wait_ns, took));
+}
+
 /* How long an order and its result were on the way. Time in which the worker or the server had all
  * it needed except a core does not count: it is part of computing. */
 static uint64_t server_way(struct server *s, int worker, const struct pl_result *r, uint64_t now) {
-    uint64_t up = server_less(now, r->pushed_ns);
-    /* its order may have waited for an update */
-    uint64_t down = server_less(r->pulled_ns, s->zero_ns + s->view->worker[worker].since_ns);
-    if (!s->waited) return up + down;
+    uint64_t up = server_less(now, r->pushed_ns), down = server_way_down(s, worker, r);
+    if (!s->waited || !s->knows_waits) return up + down;
     if (s->woke_ns > r->pushed_ns) {
-        uint64_t asleep = s->woke_ns - r->pushed_ns;
-        uint64_t waited = asleep < s->woke_wait_ns ? asleep : s->woke_wait_ns;
+        uint64_t waited = server_least(s->woke_ns - r->pushed_ns, s->woke_wait_ns);
         up = server_less(up, waited);
         s->out->core_wait += pl_seconds(waited);
     }
@@ -87,6 +103,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
     if (r->sets_lr) pl_clients_lr(s, worker, r->lr);
     bool current = pl_is_current(s->view, worker, r->task);
     s->out->computed += current;
+    if (s->waited && current && r->tells_waits) server_told_waits(s, worker, r);
     if (s->waited)
         pl_stragglers_waited(s->stragglers, worker, atomic_load(&s->waited[worker].total_ns));
     if (current && r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
@@ -299,6 +316,9 @@ static int server_copy(struct server *s) {
 }
 
 int pl_server_loop(struct server *s) {
+    /* Before any result is read: the first score is that of the model that the run starts from, and
+     * whether the run diverged is judged against it. The workers have their orders already. */
+    if (!pl_engine_ended(s->engine)) server_look_at_scores(s, pl_server_now(s));
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
         s->ops->news(s->port, server_wait(s), &news);

@@ -179,9 +179,9 @@ static bool run_news(void *ctx, const struct pl_news *news) {
 static int run_measure_waits(struct server *s) {
     s->core.fd = -1;
     s->out->core_wait = NAN;
-    if (s->conf->n_local == 0) return PL_OK;
     pl_core_wait_open(&s->core);
     if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
+    s->knows_waits = s->conf->n_local > 0;
     s->out->core_wait = 0;
     s->waited = pl_core_waited_new(s->job->n_workers);
     return s->waited ? PL_OK : run_memory(s);
@@ -301,6 +301,7 @@ static int run_finish(struct server *s) {
 static void run_free(struct server *s) {
     for (int i = 0; s->waited && i < s->job->n_workers; i++)
         s->out->core_wait += pl_seconds(atomic_load(&s->waited[i].total_ns));
+    if (!s->knows_waits) s->out->core_wait = NAN;
     pl_core_waited_free(s->waited, s->job->n_workers);
     if (s->waited) pl_core_wait_close(&s->core);
     if (s->several && s->port) pl_shards_end(&s->shards);

@@ -56,7 +56,8 @@ struct server {
     struct pl_clients clients;
     struct pl_gateway *gateway;     /* NULL: none */
     uint64_t began, known;          /* the version it began with; the newest that it told of */
-    struct pl_core_waited *waited;  /* [n_workers] by the workers; NULL: not measured */
+    struct pl_core_waited *waited;  /* [n_workers] by local workers, and from results of others */
+    bool knows_waits;               /* somebody has measured them */
     struct pl_core_wait core;       /* of this thread, */
     uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
     struct pl_outcome *out;

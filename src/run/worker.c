@@ -16,9 +16,10 @@ struct worker {
     uint32_t number;
     struct pl_workspace *workspace;
     struct pl_local_state state;
-    struct pl_core_waited *waited; /* NULL: not measured */
+    struct pl_core_waited *waited; /* where the server reads waits; NULL: results tell them */
     struct pl_core_wait core;
-    uint64_t pushed; /* task of the last order, if its result was pushed; otherwise 0 */
+    uint64_t pull_wait_ns; /* for a core, before the last order could be taken */
+    uint64_t pushed;       /* task of the last order, if its result was pushed; otherwise 0 */
 };
 
 const float *pl_worker_input(const struct pl_transport *t, struct pl_link *link,
@@ -44,11 +45,23 @@ static int worker_delay(const struct worker *w, uint64_t task, struct pl_part pa
     return seconds > 0 ? w->t->link.sleep(w->link, pl_ns(seconds)) : PL_OK;
 }
 
-/* Reports how long the worker has waited for a core since the last call. */
-static void worker_report_wait(struct worker *w, bool pulled) {
-    if (!w->waited) return;
-    uint64_t waited = pl_core_waited_report(w->waited, &w->core);
-    if (pulled) atomic_store_explicit(&w->waited->pull_ns, waited, memory_order_relaxed);
+/* How long the worker has waited for a core since the last call. */
+static uint64_t worker_wait(struct worker *w) {
+    return w->waited ? pl_core_waited_report(w->waited, &w->core) : pl_core_wait_ns(&w->core);
+}
+
+static void worker_pulled(struct worker *w) {
+    w->pull_wait_ns = worker_wait(w);
+    if (w->waited)
+        atomic_store_explicit(&w->waited->pull_ns, w->pull_wait_ns, memory_order_relaxed);
+}
+
+static void worker_push(struct worker *w, struct pl_result *r) {
+    r->wait_ns = worker_wait(w);
+    r->pull_wait_ns = w->pull_wait_ns;
+    r->tells_waits = !w->waited && w->core.fd >= 0;
+    w->pushed = r->task;
+    w->t->link.push(w->link, r);
 }
 
 static void worker_do(struct worker *w, const struct pl_order *o) {
@@ -76,9 +89,7 @@ static void worker_do(struct worker *w, const struct pl_order *o) {
     else if (!isfinite(r.loss) || (note.checks && !pl_task_finite(w->job, &at, o->out, r.loss)))
         r.defect = PL_NOT_FINITE;
     if (o->half_out) pl_bf16_narrow_here(o->out, w->job->model->dim);
-    w->pushed = o->task;
-    worker_report_wait(w, false);
-    w->t->link.push(w->link, &r);
+    worker_push(w, &r);
 }
 
 int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struct pl_link *link,
@@ -93,12 +104,10 @@ int pl_worker_loop(const struct pl_job *job, const struct pl_transport *t, struc
     uint64_t fpu = pl_fpu_flush();
     int rc = pl_workspace_new(job, &w.workspace);
     if (pl_local_state_new(&job->local, job->model->dim, &w.state)) rc = PL_ENOMEM;
-    if (waited) {
-        pl_core_wait_open(&w.core);
-        pl_core_waited_begin(waited, &w.core);
-    }
+    pl_core_wait_open(&w.core);
+    if (waited) pl_core_waited_begin(waited, &w.core);
     while (!rc && t->link.pull(link, &order) == PL_OK) {
-        worker_report_wait(&w, true);
+        worker_pulled(&w);
         worker_do(&w, &order);
     }
     pl_core_wait_close(&w.core);

@@ -105,6 +105,8 @@ static void talk_result(struct pl_link *l, struct http_way *w) {
     pl_http_way_add(w, PL_WIRE_LOSS, "%.17g", r->loss);
     if (r->defect) pl_http_way_add(w, PL_WIRE_DEFECT, "%d", (int)r->defect);
     if (r->sets_lr) pl_http_way_add(w, PL_WIRE_LR, "%.17g", r->lr);
+    if (r->tells_waits)
+        pl_http_way_add(w, PL_WIRE_WAITED, "%" PRIu64, r->pull_wait_ns + r->wait_ns);
     if (r->n_absent > 0) {
         char bits[16 * PL_ABSENT_WORDS + 32];
         snprintf(bits, sizeof bits, "%s: ", PL_WIRE_ABSENT);

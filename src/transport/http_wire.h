@@ -40,6 +40,7 @@
 #define PL_WIRE_LOSS "Paceline-Loss"
 #define PL_WIRE_DEFECT "Paceline-Defect"
 #define PL_WIRE_LR "Paceline-Lr"         /* of an order: the rate in force */
+#define PL_WIRE_WAITED "Paceline-Waited" /* nanoseconds for a core, since the last result */
 #define PL_WIRE_ABSENT "Paceline-Absent" /* bits of tensors, 16 hexadecimal digits per word */
 
 /* Of a request for events, or a good-bye: URL of the standby that the client may vote for; absent:

@@ -271,6 +271,7 @@ void pl_link_push(struct pl_link *l, const struct pl_result *r) {
         [PL_RESULT_LR] = r->sets_lr ? ~pl_bits_of(r->lr) : 0,
         [PL_RESULT_ABSENT] = r->n_absent,
         [PL_RESULT_SAID] = atomic_load(&l->n_said),
+        [PL_RESULT_WAIT] = r->tells_waits ? r->wait_ns + 1 : 0,
     };
     if (l->task) l->answered = l->task;
     l->task = 0;

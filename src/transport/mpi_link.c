@@ -462,7 +462,7 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
     if (shared) pl_mpi_memory_sync(&l->memory);
     pl_chunks_again(&l->chunks);
     uint32_t flags = (vector ? WIRE_WITH_VECTOR : 0) | (shared ? WIRE_SHARED : 0) |
-                     (r->sets_lr ? WIRE_SETS_LR : 0);
+                     (r->sets_lr ? WIRE_SETS_LR : 0) | (r->tells_waits ? WIRE_WAITS : 0);
     struct pl_wire w = {.kind = WIRE_RESULT,
                         .flags = flags,
                         .task = r->task,
@@ -470,6 +470,8 @@ void pl_mpi_push(struct pl_link *l, const struct pl_result *r) {
                         .lr = r->lr,
                         .samples = r->samples,
                         .defect = r->defect,
+                        .pull_wait_ns = r->pull_wait_ns,
+                        .wait_ns = r->wait_ns,
                         .took_ns = pl_now_ns() - l->pulled_ns};
     if (r->n_absent > 0 && l->say)
         pl_mpi_say(l, &w, r->absent, r->n_absent * sizeof *r->absent);

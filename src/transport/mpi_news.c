@@ -113,6 +113,9 @@ static struct pl_result news_judge(const struct pl_mpi_worker *w, const struct p
                           .loss = m->loss,
                           .sets_lr = w->speaks && m->flags & WIRE_SETS_LR,
                           .lr = m->lr,
+                          .tells_waits = m->flags & WIRE_WAITS,
+                          .pull_wait_ns = m->pull_wait_ns,
+                          .wait_ns = m->wait_ns,
                           .pulled_ns = w->sent_ns + way,
                           .pushed_ns = w->sent_ns + way + took};
     if (m->defect > PL_NOT_COMPUTED || m->samples > INT32_MAX || m->task != w->sent.task)

@@ -84,7 +84,7 @@ enum wire_kind {
     WIRE_WORD
 };
 
-#define WIRE_PROTOCOL 9
+#define WIRE_PROTOCOL 10
 
 /* flags of orders and results */
 #define WIRE_WITH_VECTOR 1 /* a vector follows */
@@ -95,14 +95,16 @@ enum wire_kind {
                            WIRE_WITH_VECTOR: the chunks are void, and the vector follows */
 #define WIRE_SHARED 8   /* input and result are in memory that both ends have */
 #define WIRE_SETS_LR 32 /* the result sets the learning rate */
+#define WIRE_WAITS 64   /* the worker measured pull_wait_ns and wait_ns */
 
 struct pl_wire {
     uint32_t kind, flags;
     uint64_t task;
     uint64_t dim;     /* of a hello or welcome: length of a vector */
     uint64_t n_tail;  /* bytes that follow */
-    uint64_t took_ns; /* of a result, as are the next three; by the worker's clock, because
+    uint64_t took_ns; /* of a result, as are the next lines; by the worker's clock, because
                          clocks need not agree */
+    uint64_t pull_wait_ns, wait_ns; /* for a core: see struct pl_result */
     double loss, lr;
     uint32_t samples, defect;
     uint64_t note[PL_NOTE_WORDS]; /* of an order, as is the rest */

@@ -63,7 +63,8 @@ enum {
     PL_RESULT_PUSHED,
     PL_RESULT_LR,     /* complement of the bits; 0: none */
     PL_RESULT_ABSENT, /* words in the area's `absent` */
-    PL_RESULT_SAID    /* words that a client has said so far; they are heard first */
+    PL_RESULT_SAID,   /* words that a client has said so far; they are heard first */
+    PL_RESULT_WAIT    /* ns without a core, and 1; 0: not measured */
 };
 
 struct pl_seqlock {

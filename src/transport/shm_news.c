@@ -32,6 +32,8 @@ static struct pl_result news_judge(struct pl_port *p, int worker, const uint64_t
                           .loss = pl_of_bits(word[PL_RESULT_LOSS]),
                           .sets_lr = word[PL_RESULT_LR] != 0,
                           .lr = pl_of_bits(~word[PL_RESULT_LR]),
+                          .tells_waits = word[PL_RESULT_WAIT] > 0,
+                          .wait_ns = word[PL_RESULT_WAIT] - 1,
                           .pulled_ns = word[PL_RESULT_PULLED],
                           .pushed_ns = word[PL_RESULT_PUSHED]};
     if (defect <= PL_NOT_COMPUTED && r.samples <= INT32_MAX && r.pulled_ns >= p->opened_ns &&

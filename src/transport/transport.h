@@ -97,6 +97,9 @@ struct pl_result {
     const uint64_t *absent; /* [n_absent] bits of the tensors that a client's result does not have;
                                after news(), valid until the next one */
     uint32_t n_absent;      /* 0 … PL_ABSENT_WORDS; 0: it has all */
+    bool tells_waits;       /* the worker measured how long it was ready to run but had no core: */
+    uint64_t pull_wait_ns;  /* before it took the order, */
+    uint64_t wait_ns;       /* and from then on until it answered */
     uint64_t pulled_ns, pushed_ns; /* when the worker took the order, and when it answered: push()
                                       fills them in; pulled <= pushed <= now, by the server's
                                       pl_now_ns() */

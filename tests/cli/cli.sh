@@ -431,7 +431,16 @@ for spawn in processes threads; do
 done
 works train --model quadratic --workers 20 --updates 30 --method async
 grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
-grep -q '^  stragglers  ' out || fail "train does not report stragglers: $(cat out)"
+works train --model quadratic --workers 2 --updates 60 --method sync
+grep -q '^  stragglers  *\(none (median\|worker [12]: \)' out ||
+    fail "train does not report stragglers: $(cat out)"
+works train --model quadratic --workers 3 --updates 3 --method sync
+grep -q '^  stragglers  *too few tasks to tell (fewer than 5 per worker)$' out ||
+    fail "three tasks per worker say something about stragglers: $(cat out)"
+works train --model quadratic --workers 3 --updates 60 --method async \
+    --delay 'const:t=0|const:t=0|const:t=1000'
+grep -q '^  stragglers  *\(too few tasks to tell for \|worker 3: its last task had run\)' out ||
+    fail "a worker without a result, and the stragglers are: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn
 works train --model quadratic --workers 1 --respawn --updates 3
 works train --model quadratic --workers 1 --respawn no --updates 3

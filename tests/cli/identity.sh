@@ -69,10 +69,18 @@ if taskset -c 0 true 2>/dev/null; then
 fi
 if taskset -c 0 true 2>/dev/null && [ -r /proc/self/schedstat ]; then
     taskset -c 0 "$PACELINE" train --data digits --method sync --workers 8 --updates 40 --json \
-        >out 2>err || fail "$(cat err)"
+        --log-dir cores >out 2>err || fail "$(cat err)"
     waited=$(sed 's/.*"core_wait":\([^,}]*\).*/\1/' out)
     awk "BEGIN { exit !($waited > 0) }" ||
         fail "eight workers on one core did not wait for it: $(cat out)"
+    has cores/run.json "\"core_wait\": $waited"
+    has cores/history.json "\"core_wait\":$waited,"
+    # it is a part of two of the shares, so it is not more than these two, in whatever digits
+    taskset -c 0 "$PACELINE" train --model quadratic --method sync --workers 8 --updates 200 \
+        >out 2>err || fail "$(cat err)"
+    has out '  waiting for a core ' ' % of worker time, part of compute'
+    awk '/^  worker time/ { most = $3 + $12 } /^  waiting for a core/ { waited = $5 }
+        END { exit !(waited <= most + 0.1) }' out || fail "more waiting than computing: $(cat out)"
 fi
 works simulate --model quadratic --updates 5
 has err 'workers   8, simulated by '

@@ -35,6 +35,8 @@ here=$(value "$work/here.json" test_loss)
 [ -n "$here" ] && [ "$here" = "$(value "$work/far.json" test_loss)" ] ||
     fail "loss $here, over HTTPS $(value "$work/far.json" test_loss)"
 grep -q "joined over the network as alice" "$work/far.err" || fail "$(cat "$work/far.err")"
+[ ! -r /proc/self/schedstat ] || [ "$(value "$work/far.json" core_wait)" != null ] ||
+    fail "waiting for a core was not measured: $(cat "$work/far.json")"
 [ -z "$(find "$work" -maxdepth 1 -name 'paceline-*')" ] || fail "the folder of its socket is left"
 
 echo "-- half as many bytes"

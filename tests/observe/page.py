@@ -149,6 +149,35 @@ def race(b):
     check(os.path.getsize("race.pdf") > 20000, "not printed")
 
 
+def resolution(b):
+    """Times of a real race, and of a real run, have no more digits than are known, and the page says how many."""
+    small = ["--data", "digits:samples=300,test=50", "--model", "softmax", "--workers", "2", "--delay", "const:t=0.002",
+             "--target-loss", "2", "--time", "20"]
+    paceline("race", "sync", "async", "--real", "--tune", "no", *small, "--out", "known")
+    with open("known/race.json") as f:
+        told = json.load(f)
+    for row, seconds in zip(told["ranking"], (1.0437, 2.2611)):
+        row["time_to_target"].update(mean=seconds, half=None, within=0.08)
+        row["factor"].update(mean=1.0437 / seconds, half=None, within=0.051)
+    with open("known/race.json", "w") as f:
+        json.dump(told, f)
+    paceline("report", "known", "-o", "known.html")
+    open_page(b, "known.html")
+    rows = b.run("[...document.querySelectorAll('#metric tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
+    check([r[2] for r in rows] == ["1.0 s", "2.3 s"] and [r[3] for r in rows] == ["1.0", "0.5"], "digits: %s" % rows)
+    text = b.run("document.querySelector('#metric').textContent")
+    check("Times to target are known to ± 0.08 s." in text, "no resolution: " + text)
+    paceline("train", *small, "--log-dir", "alone")
+    points = [dict(time=t, updates=10 * i, epochs=i, samples=i, loss=loss, test_loss=loss, test_accuracy=0.5)
+              for i, (t, loss) in enumerate(((0, 3), (0.96, 2.5), (1.1274, 1.9)))]
+    with open("alone/points.jsonl", "w") as f:
+        f.writelines(json.dumps(p) + "\n" for p in points)
+    paceline("report", "alone", "-o", "alone.html")
+    open_page(b, "alone.html")
+    text = b.run("document.querySelector('#verdict').textContent")
+    check("after 1.0 ± 0.08 s." in text, "a run alone: " + text)
+
+
 def slow(b):
     """A worker is named from the factor on that the warnings and the summary have: PL_SLOW."""
     for seconds in (1.9, 2.1):
@@ -159,6 +188,22 @@ def slow(b):
         open_page(b, name + ".html")
         text = b.run("document.getElementById('verdict').textContent")
         check(("Worker 8 took" in text) == (seconds > 2), "%s: %s" % (name, text))
+
+
+def cores(b):
+    """Waiting for a core is the number that the run told; nothing is said if it is small or not known."""
+    with open("train/history.json") as f:
+        told = json.load(f)
+    said = {}
+    for waited in (0.853, 0.004, None):
+        with open("waited.json", "w") as f:
+            json.dump(dict(told, core_wait=waited), f, separators=(",", ":"))
+        paceline("report", "waited.json", "-o", "waited.html")
+        open_page(b, "waited.html")
+        said[waited] = [b.run("document.querySelector('%s').textContent" % s) for s in ("#verdict", "#time")]
+    waited = "For 85 % of their time they waited for a core, which counts as computing."
+    check(all(waited in text for text in said[0.853]), "waiting for a core: %s" % said[0.853])
+    check("core" not in str([said[0.004], said[None]]), "not waiting for a core: %s" % said)
 
 
 def odd(b):
@@ -427,7 +472,7 @@ def main():
     os.chdir(here)
     b = browser.Browser()
     try:
-        parts = (kinds, race, slow, odd, axes, keyboard, hostile, live)
+        parts = (kinds, race, resolution, slow, cores, odd, axes, keyboard, hostile, live)
         for part in [p for p in parts if p.__name__ in (sys.argv[1:] or p.__name__)]:
             began = time.monotonic()
             part(b)

@@ -32,6 +32,8 @@ for method in sync kasync kbatchsync kbatchasync abs ssp pssp local-sgd easgd di
     # what MPI itself has to say about the machine is its own affair
     grep -q "paceline: " err && fail "$method said: $(cat err)"
     grep -q '"workers":4,.*"updates":20,' out || fail "$method: $(cat out)"
+    [ ! -r /proc/self/schedstat ] || ! grep -q '"core_wait":null' out ||
+        fail "$method: waiting for a core was not measured: $(cat out)"
 done
 
 refused() { # what it must say, arguments …

@@ -8,11 +8,21 @@ const Format = (() => {
     if (a >= 1000) return Math.round(x).toLocaleString("en").replace(/,/g, "\u202f");
     return String(Number(x.toPrecision(3)));
   };
+  const one = x => String(Number(x.toPrecision(1)));
   const unit = x => (x > 0 && x < 1e-3 ? [1e6, "µs"] : x > 0 && x < 1 ? [1e3, "ms"] : [1, "s"]);
   const seconds = x => (Number.isFinite(x) ? `${three(x * unit(Math.abs(x))[0])} ${unit(Math.abs(x))[1]}` : "–");
+  /* A number that is known to ± within, without digits that are not. */
+  const decimals = within => Math.max(0, Math.min(9, Math.ceil(-Math.log10(2 * within))));
+  const known = (x, within, f) =>
+    (within > 0 && Math.abs(x) < 10 ** (3 - decimals(within)) ? x.toFixed(decimals(within)) : f(x));
   /* A mean of a race with its 95 % interval, or the bound that it is. */
   function interval(m, f, factor = 1) {
     if (!Number.isFinite(m.mean)) return "–";
+    if (m.within > 0 && factor === 1) {
+      const mean = x => known(x, m.within, f);
+      return m.bound ? `${m.bound === "at least" ? "≥" : "≤"} ${mean(m.mean)}`
+                     : mean(m.mean) + (Number.isFinite(m.half) ? ` ± ${mean(m.half)}` : "");
+    }
     const half = m.half * factor, two = half >= 1000 ? three(half) : String(Number(half.toPrecision(2)));
     if (m.bound) return `${m.bound === "at least" ? "≥" : "≤"} ${f(m.mean * factor)}`;
     return f(m.mean * factor) + (Number.isFinite(half) ? ` ± ${two}` : "");
@@ -24,8 +34,12 @@ const Format = (() => {
   /* The time to the target of a group; empty if it has none. */
   function time(g) {
     const some = n => (n ? `in ${n} of ${g.runs.length} runs` : "");
-    if (!g.standing) return g.times.length === g.runs.length ? range(g.times, seconds) : some(g.times.length);
-    const m = g.standing.time_to_target, [k, name] = unit(m.mean);
+    if (!g.standing) {
+      if (g.times.length < g.runs.length) return some(g.times.length);
+      return g.within > 0 ? `${range(g.times, x => known(x, g.within, three))} ± ${one(g.within)} s`
+                          : range(g.times, seconds);
+    }
+    const m = g.standing.time_to_target, [k, name] = m.within > 0 ? [1, "s"] : unit(m.mean);
     return Number.isFinite(m.mean) ? `${interval(m, three, k)} ${name}` : some(g.standing.reached);
   }
   const tick = (x, span) => {
@@ -38,7 +52,7 @@ const Format = (() => {
     (Number.isFinite(x)
        ? (Math.abs(x) >= 1000 || (x !== 0 && Math.abs(x) < 1e-3) ? three(x) : String(Number(x.toPrecision(4))))
        : "–");
-  return { three, seconds, tick, count, percent, metric, interval, range, time };
+  return { three, one, seconds, tick, count, percent, metric, interval, range, time };
 })();
 
 const Theme = {

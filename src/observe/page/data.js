@@ -104,6 +104,7 @@ const Data = (() => {
       time: num(h.time),
       updates: whole(h.updates),
       ended: Boolean(h.ended),
+      coreWait: num(h.core_wait),
       fates,
       rows,
       /* What a worker is called: its number, and the name in its certificate if it has one of its own. */
@@ -160,7 +161,12 @@ const Data = (() => {
     return run.history || run.points.length ? [run] : [];
   }
 
-  const meanOf = m => ({ mean: num(object(m).mean), half: num(object(m).half), bound: text(object(m).bound, 20) });
+  const meanOf = m => ({
+    mean: num(object(m).mean),
+    half: num(object(m).half),
+    bound: text(object(m).bound, 20),
+    within: num(object(m).within)
+  });
 
   /* What the race computed; the page prints it, and computes none of it again. */
   function standings(about) {
@@ -246,17 +252,21 @@ const Data = (() => {
     loss: { name: "training loss", value: p => p.loss, up: false, target: o => Number(o["target-loss"]) }
   };
 
-  /* When the run met the target: in the middle between two evaluations. */
+  /* When the run met the target: in the middle between two evaluations; and how well that is known. A simulated
+   * run evaluates at every update there, so that its time is exact. */
   function reached(run, metric, target) {
     let before = null;
-    if (!(target > 0)) return NaN;
+    if (!(target > 0)) return null;
     for (const p of run.points) {
       const v = metric.value(p);
       if (!Number.isFinite(v)) continue;
-      if (metric.up ? v >= target : v <= target) return before ? (before.time + p.time) / 2 : p.time;
+      if (metric.up ? v >= target : v <= target)
+        return before ? { time: (before.time + p.time) / 2,
+                          within: run.clock === "virtual" ? 0 : (p.time - before.time) / 2 }
+                      : { time: p.time, within: 0 };
       before = p;
     }
-    return NaN;
+    return null;
   }
 
   /* The evaluation that met the target, or the last one. */
@@ -274,7 +284,8 @@ const Data = (() => {
     const other =
       METRICS[metricName === "accuracy" && !(metric.target(o) > 0) && METRICS.loss.target(o) > 0 ? "loss" : metricName];
     const target = other.target(o) > 0 ? other.target(o) : NaN;
-    const standing = (runs[0].race && runs[0].race.rows.get(name)) || null;
+    const standing = (runs[0].race && runs[0].race.rows.get(name)) || null,
+          met = runs.map(r => reached(r, other, target)).filter(Boolean);
     return {
       name,
       runs,
@@ -285,7 +296,8 @@ const Data = (() => {
       diverged: standing
         ? standing.diverged
         : runs.filter(r => r.info.why === "diverged" || (r.history && r.history.why === "diverged")).length,
-      times: runs.map(r => reached(r, other, target)).filter(Number.isFinite),
+      times: met.map(m => m.time),
+      within: Math.max(0, ...met.map(m => m.within)),
       finals: runs.map(r => shown(r, metric, metric === other ? target : NaN)).filter(Number.isFinite)
     };
   }

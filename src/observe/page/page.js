@@ -59,6 +59,12 @@ const Page = (() => {
     return out;
   }
 
+  /* A sentence about the workers; "" if they hardly waited, or it was not measured. */
+  const coreWait = h =>
+    (h.coreWait >= 0.01
+       ? `For ${Format.percent(h.coreWait)} of their time they waited for a core, which counts as computing.`
+       : "");
+
   function timeVerdict(run, out) {
     const h = run.history;
     if (!h || !h.rows.length) return;
@@ -72,7 +78,7 @@ const Page = (() => {
         ].filter(x => x[1] > 0.005 * all)
           .map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
       out.push(`${loads.length > 1 || loads[0].groups.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${
-        words(shares)}.`);
+        words(shares)}. ${coreWait(h)}`.trim());
     }
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
     if (most > 0.01 * h.time)
@@ -151,6 +157,9 @@ const Page = (() => {
       name.append(g.name + (g.diverged ? " (diverged)" : ""));
       for (const [, cell] of all) make("td", { class: "number" }, row, cell(g));
     });
+    const within = Math.max(...load.groups.map(g => (g.standing && g.standing.time_to_target.within) || 0));
+    if (within > 0)
+      make("p", { class: "note" }, parent, `Times to target are known to ± ${Format.one(within)} s.`);
   }
 
   /* What tuning tried: the time to the target, or the error at the end, of every method at every rate. */
@@ -335,6 +344,7 @@ const Page = (() => {
     const order = h.rows.map((r, i) => i);
     if (order.length > 32) order.sort((a, b) => (h.rows[b].heldUp || 0) - (h.rows[a].heldUp || 0));
     for (const i of order.slice(0, 32)) line(h.names[i], h.rows[i], most);
+    if (coreWait(h)) make("p", { class: "note" }, card, coreWait(h));
     if (order.length > 32)
       make(
         "p", { class: "note" }, card, `The 32 workers that held up others longest, of ${Format.count(order.length)}.`);
