@@ -20,7 +20,7 @@ echo "-- each method at its own best rate"
 works race sync async gap-aware@lr=0.03 $small --target-accuracy 0.6 --time 400 --out tuned
 has 'simulated race: data digits:samples=300,test=50, model softmax, workers 3'
 has 'target: test accuracy 0.6'
-has 'sorted by time to target, then loss; times to target exact to one update'
+has 'then loss; times to target of the first evaluation that meets it, refined to the update; '
 has 'each method at its own best learning rate, or that of its @lr'
 has '^learning rates tried, and seconds to target '
 has '^sync  .* 0.1: .*  0.2: .*  0.4: '
