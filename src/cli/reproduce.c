@@ -145,7 +145,7 @@ static int reproduce_conclude(const struct reproduce *p) {
 }
 
 static int reproduce_unknown(const struct reproduce *p, const char *name) {
-    int best = 3; /* less is not alike */
+    int best = 0;
     const char *near = NULL;
     for (int i = 0; i < p->claims.n_claims; i++) {
         int like = cli_likeness(name, strlen(name), p->claims.claim[i].name);

@@ -57,7 +57,7 @@ says 1 "has 1 different target; " simulate --data csv:one.csv --updates 1
 
 step "which commands have an option"
 says 2 "commands that have it: simulate, race, replay" train --net latency=1
-says 2 "takes a number from 0 to 1000000" train --lr 1e-400
+says 2 "takes a number above 0, up to 1000000" train --lr 1e-400
 lacks "did you mean" err
 for command in predict eval replay; do
     "$PACELINE" $command --help >out

@@ -64,7 +64,7 @@ awk -v a="$best" -v b="$own" 'BEGIN { exit !(a <= b) }' || fail "tuned $best s, 
 refused 'give one of them' race sync --tune yes --lr 0.1 --model quadratic
 refused 'none of these methods was tuned there' race kasync --rates tuned --model quadratic
 
-refused 'use yes or no' race sync --tune --model quadratic
+refused 'use yes or no' race sync --tune=maybe --model quadratic
 refused 'needs a model' race sync --tune yes --model none
 
 echo "-- factors are against the best entrant that waits for all, whatever it is called"
