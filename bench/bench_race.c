@@ -51,6 +51,7 @@ int main(void) {
     bench_begin();
     bench_need(program != NULL, "PACELINE does not name the program");
     snprintf(folder, sizeof folder, "%.380s/race-XXXXXX", base && *base ? base : "/tmp");
+    bench_need(!strchr(folder, '\''), "TMPDIR has a quote, which ends that of a shell command");
     bench_need(mkdtemp(folder) != NULL, "no folder could be made");
     for (long c = 1; c < cores && n < RACE_COUNTS - 1; c *= 2) count[n++] = c;
     count[n++] = cores;

@@ -113,7 +113,8 @@ struct pl_opt {
     const char *help;
     double min, max;     /* inclusive; ignored for texts and if both are 0 */
     const char *choices; /* of PL_TYPE_CHOICE; of a text or a number, the word for its value in
-                            help: SECONDS may have a unit (5m), a SHARE may be in per cent */
+                            help: SECONDS may have a unit (5m), a SHARE may be in per cent, a
+                            RATE is above 0 unless it is left out */
     size_t offset;       /* of the field in the conf */
     unsigned flags;      /* for the owner of the table; 0 in plug-ins */
 };

@@ -19,4 +19,5 @@ trap 'kill -TERM $server 2>/dev/null || :' TERM # a minute before the end: a che
 srun --no-kill --kill-on-bad-exit=0 "$paceline" work "$(hostname):${PACELINE_PORT:-7070}" \
     --keys "$keys" --threads 1 &
 wait $server || wait $server # once more after a signal
-rm -rf "$keys"
+rm -f "$keys"/{ca,server,worker}{,-key}.pem
+rmdir "$keys" || : # it stays if there is something else in it

@@ -37,6 +37,8 @@
 
 #define SECONDS(name, field, def, min, max, flags, help)                                           \
     PL_OPT(name, REAL, struct pl_setup_conf, field, def, min, max, "SECONDS", help, flags)
+#define RATE(name, field, def, min, max, flags, help)                                              \
+    PL_OPT(name, REAL, struct pl_setup_conf, field, def, min, max, "RATE", help, flags)
 #define SHARE(name, field, def, flags, help)                                                       \
     PL_OPT(name, REAL, struct pl_setup_conf, field, def, 0, 1, "SHARE", help, flags)
 
@@ -87,7 +89,7 @@ const struct pl_opt pl_setup_opts[] = {
     CHOICE("sampling", sampling, "iid", "iid|epoch", RUNS | KEPT,
            "draw mini-batches with replacement, or in shuffled passes"),
     INT("batch", batch, "32", 1, 1000000, RUNS | PLAN | KEPT, "samples per mini-batch"),
-    REAL("lr", lr, "0", 0, 1e6, RUNS | PLAN | KEPT,
+    RATE("lr", lr, "0", 0, 1e6, RUNS | PLAN | KEPT,
          "learning rate (default: the method's own, see 'paceline list optim'; 0.03 times that if "
          "mlp or cnn predict numbers)"),
     SPEC("lr-schedule", lr_schedule, "auto", RUNS | KEPT,

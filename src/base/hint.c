@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "paceline_policy.h" /* PL_NAME_MAX */
+
 /* `typed` is the whole word, or '*' and its ending. In `instead`, "%s" is the word. */
 static const struct hint {
     const char *kind, *typed, *instead;
@@ -48,7 +50,7 @@ static const struct hint {
     {"option", "staleness", "--method ssp:s=3"},
     {"option", "backend", "--transport"},
     {"option", "accuracy", "--target-accuracy"},
-    {"option", "loss", "--target-loss"},
+    {"option", "loss", "--target-loss to end at a loss; --model decides which loss it is"},
     {"option", "logdir", "--log-dir"},
     {"option", "tensorboard", "--log-dir"},
     {"option", "save", "--checkpoint"},
@@ -57,6 +59,27 @@ static const struct hint {
     {"option", "random-seed", "--seed"},
     {"option", "straggler", "--delay 'hetero:slow=1,by=5,exp:mean=1'"},
     {"option", "byzantine", "--attack"},
+    {"option", "verbose", "--log FILE or --events FILE; it has --quiet for less"},
+    {"option", "debug", "--events FILE, a log of every event"},
+    {"option", "device",
+     "a worker program of your own, which decides where it computes: docs/from-ddp.md"},
+    {"option", "gpu",
+     "a worker program of your own, which decides where it computes: docs/from-ddp.md"},
+    {"option", "gpus",
+     "a worker program of your own, which decides where it computes: docs/from-ddp.md"},
+    {"option", "cuda",
+     "a worker program of your own, which decides where it computes: docs/from-ddp.md"},
+    {"option", "num-epochs", "--epochs"},
+    {"option", "resume-from", "--resume"},
+    {"option", "data-path", "--data"},
+    {"option", "clip", "--max-norm"},
+    {"option", "grad-clip", "--max-norm"},
+    {"option", "clip-grad-norm", "--max-norm"},
+    {"option", "max-grad-norm", "--max-norm"},
+    {"option", "log-interval", "--eval-every"},
+    {"option", "print-freq", "--eval-every"},
+    {"option", "host", "--listen HOST:PORT"},
+    {"option", "port", "--listen HOST:PORT"},
     {"method", "sgd", "--optim sgd"},
     {"method", "adam", "--optim adam"},
     {"method", "adamw", "--optim adamw"},
@@ -106,4 +129,43 @@ bool pl_hint_find(const char *kind, const char *word, char *out, size_t max) {
         return true;
     }
     return false;
+}
+
+/* Edit distance: an insertion, a deletion, a substitution and a swap of two neighbours cost 1. */
+static size_t hint_distance(const char *a, const char *b) {
+    size_t before[PL_NAME_MAX + 1], last[PL_NAME_MAX + 1] = {0}, row[PL_NAME_MAX + 1];
+    size_t nb = strlen(b);
+    if (nb > PL_NAME_MAX) return SIZE_MAX;
+    for (size_t j = 0; j <= nb; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        memcpy(before, last, sizeof before);
+        memcpy(last, row, sizeof last);
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            if (last[j] + 1 < best) best = last[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *pl_nearest(const char *word, const char *const *names, size_t n) {
+    const char *best = NULL;
+    size_t least = strlen(word) / 3 + 1; /* no hint is better than a wrong one */
+    if (least < 2) least = 2;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = hint_distance(word, names[i]);
+        size_t length = strlen(names[i]);
+        if (strncmp(word, names[i], strlen(word)) == 0 && strlen(word) > 1) d = 1;
+        if (strncmp(word, names[i], length) == 0 && length > 2) d = 1; /* "exponential" for exp */
+        if (d < least) {
+            least = d;
+            best = names[i];
+        }
+    }
+    return best;
 }

@@ -10,4 +10,7 @@
  * Returns false if the table does not have the word. */
 bool pl_hint_find(const char *kind, const char *word, char *out, size_t max);
 
+/* Returns the closest of names[n] to `word`, or NULL if none is close. */
+const char *pl_nearest(const char *word, const char *const *names, size_t n);
+
 #endif

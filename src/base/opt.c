@@ -11,41 +11,6 @@
 
 const struct pl_opt pl_no_opts[] = {PL_OPT_END};
 
-/* Edit distance, insertions, deletions and substitutions costing 1; names are short. */
-static size_t opt_distance(const char *a, const char *b) {
-    size_t row[PL_NAME_MAX + 1], nb = strlen(b);
-    if (nb > PL_NAME_MAX) return SIZE_MAX;
-    for (size_t j = 0; j <= nb; j++) row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
-const char *pl_nearest(const char *word, const char *const *names, size_t n) {
-    const char *best = NULL;
-    size_t least = strlen(word) / 3 + 2;
-    for (size_t i = 0; i < n; i++) {
-        size_t d = opt_distance(word, names[i]);
-        size_t length = strlen(names[i]);
-        if (strncmp(word, names[i], strlen(word)) == 0 && strlen(word) > 1) d = 1;
-        if (strncmp(word, names[i], length) == 0 && length > 2) d = 1; /* "exponential" for exp */
-        if (d < least) {
-            least = d;
-            best = names[i];
-        }
-    }
-    return best;
-}
-
 int pl_spec_split(const char *spec, char *name, const char **args, struct pl_why *why) {
     size_t n = strcspn(spec, ":");
     if (n == 0 || n >= PL_NAME_MAX || strlen(spec) >= PL_SPEC_MAX)
@@ -81,14 +46,14 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
 
 /* Units that may follow a number, by the word that stands for the option's value in help. */
 static const struct opt_unit {
-    const char *of, *name;
+    const char *of, *names;
     double times;
     const char *example; /* how they are written, once for each word */
-} opt_units[] = {{"SECONDS", "ms", 1e-3, " (seconds, or 500ms, 90s, 5m, 2h, 1d)"},
-                 {"SECONDS", "s", 1, NULL},
-                 {"SECONDS", "m", 60, NULL},
-                 {"SECONDS", "h", 3600, NULL},
-                 {"SECONDS", "d", 86400, NULL},
+} opt_units[] = {{"SECONDS", "ms", 1e-3, " (seconds, or 500ms, 90s, 5m, 2h, 1h30m, 1d)"},
+                 {"SECONDS", "s|sec|secs|second|seconds", 1, NULL},
+                 {"SECONDS", "m|min|mins|minute|minutes", 60, NULL},
+                 {"SECONDS", "h|hr|hrs|hour|hours", 3600, NULL},
+                 {"SECONDS", "d|day|days", 86400, NULL},
                  {"SHARE", "%", 0.01, " (or 90%)"},
                  {NULL, NULL, 0, NULL}};
 
@@ -144,56 +109,14 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_TYPE_TEXT: pl_append(out, max, "%s", opt_text(opt)); return;
     case PL_TYPE_LIST: pl_append(out, max, "numbers separated by commas"); break;
     }
-    if (ranged && opt->max < 1e300)
+    if (opt_has(opt, "RATE")) /* 0 is the default, and means that another rate is taken */
+        pl_append(out, max, " above 0, up to %.16g", opt->max);
+    else if (ranged && opt->max < 1e300)
         pl_append(out, max, " from %.16g to %.16g", opt->min, opt->max);
     else if (ranged)
         pl_append(out, max, " of at least %.16g", opt->min);
     for (const struct opt_unit *u = opt_units; u->of; u++)
         if (opt_has(opt, u->of) && u->example) pl_append(out, max, "%s", u->example);
-}
-
-/* Parses a finite number in the option's range. What follows it is a unit, or an error. */
-static bool opt_number(const struct pl_opt *opt, const char *value, double *out) {
-    char *end;
-    if (isspace((unsigned char)value[0]) || value[0] == '\0') return false;
-    errno = 0;
-    double x = strtod(value, &end);
-    if (x == 0 && errno == ERANGE) return false; /* too small to be told from 0 */
-    const struct opt_unit *u = opt_units;
-    while (*end && u->of && !(opt_has(opt, u->of) && strcmp(end, u->name) == 0)) u++;
-    if ((*end && !u->of) || !isfinite(x)) return false;
-    if (*end) x *= u->times;
-    if ((opt->min != 0 || opt->max != 0) && (x < opt->min || x > opt->max)) return false;
-    *out = x;
-    return true;
-}
-
-/* A number that would be accepted without what follows it, or as a percentage, is what was meant.
- */
-static void opt_meant(const struct pl_opt *opt, const char *value, char *out, size_t max) {
-    char number[64];
-    double x;
-    size_t n = strspn(value, "0123456789.");
-    *out = '\0';
-    if (n == 0 || n > 60) return;
-    if (tolower((unsigned char)value[n]) == 'e' && strcspn(value + n + 1, "0123456789+-") == 0 &&
-        value[n + 1])
-        return; /* a number with an exponent */
-    snprintf(number, sizeof number, "%.*s%s", (int)n, value, value[n] ? "" : "%");
-    if (opt_number(opt, number, &x)) snprintf(out, max, "; did you mean %s?", number);
-}
-
-static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *why) {
-    char accepts[160], meant[80] = "";
-    pl_opt_accepts(opt, accepts, sizeof accepts);
-    if (opt->type == PL_TYPE_INT || opt->type == PL_TYPE_REAL)
-        opt_meant(opt, value, meant, sizeof meant);
-    return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s%s", opt->name, value,
-                   opt->name, accepts, meant);
-}
-
-static bool opt_whole(const struct pl_opt *opt, const char *value, double *out) {
-    return opt_number(opt, value, out) && *out == floor(*out) && fabs(*out) <= 0x1p53;
 }
 
 static bool opt_choice(const char *choices, const char *value, int *out) {
@@ -209,6 +132,87 @@ static bool opt_choice(const char *choices, const char *value, int *out) {
         c += n + 1;
     }
     return false;
+}
+
+/* The unit that the n characters are; NULL if the option has none of that name. */
+static const struct opt_unit *opt_unit_of(const struct pl_opt *opt, const char *text, size_t n) {
+    char name[16];
+    int at;
+    if (n >= sizeof name) return NULL;
+    memcpy(name, text, n);
+    name[n] = '\0';
+    for (const struct opt_unit *u = opt_units; u->of; u++)
+        if (opt_has(opt, u->of) && opt_choice(u->names, name, &at)) return u;
+    return NULL;
+}
+
+/* Parses a finite number in the option's range. What follows it is a unit, or an error; after a
+ * unit there may be another number with a smaller one, as in 1h30m. */
+static bool opt_number(const struct pl_opt *opt, const char *value, double *out) {
+    double sum = 0, larger = HUGE_VAL;
+    do {
+        char *end;
+        bool first = larger == HUGE_VAL;
+        if (isspace((unsigned char)*value) || (!first && !isdigit((unsigned char)*value)))
+            return false;
+        errno = 0;
+        double x = strtod(value, &end);
+        if (end == value || !isfinite(x)) return false;
+        if (x == 0 && errno == ERANGE) return false; /* too small to be told from 0 */
+        size_t n = strcspn(end, "0123456789");
+        const struct opt_unit *u = opt_unit_of(opt, end, n);
+        if (u ? u->times >= larger : n > 0 || !first) return false;
+        sum += u ? x * u->times : x;
+        larger = u ? u->times : larger;
+        value = end + n;
+    } while (*value);
+    if ((opt->min != 0 || opt->max != 0) && (sum < opt->min || sum > opt->max)) return false;
+    *out = sum;
+    return true;
+}
+
+/* A number with a decimal comma, or with commas between thousands, without them. Returns false if
+ * it may be either. */
+static bool opt_without_commas(const struct pl_opt *opt, const char *value, char *out, size_t max) {
+    size_t n = strspn(value, "0123456789"), after = strspn(value + n + 1, "0123456789");
+    bool whole = opt->type == PL_TYPE_INT, group = after == 3 && value[0] != '0';
+    if (after == 0 || value[n + 1 + after] || whole != group) return false;
+    snprintf(out, max, "%.*s%s%s", (int)n, value, whole ? "" : ".", value + n + 1);
+    return true;
+}
+
+/* A number that would be accepted without what follows it, or as a percentage, is what was meant.
+ * If the option has units, a word that is none may have been meant as one of them. */
+static void opt_meant(const struct pl_opt *opt, const char *value, char *out, size_t max) {
+    char number[64];
+    double x;
+    size_t n = strspn(value, "0123456789.");
+    *out = '\0';
+    if (n == 0 || strlen(value) > 60) return;
+    if (tolower((unsigned char)value[n]) == 'e' && strcspn(value + n + 1, "0123456789+-") == 0 &&
+        value[n + 1])
+        return; /* a number with an exponent */
+    if (value[n] == ',') {
+        if (!opt_without_commas(opt, value, number, sizeof number)) return;
+    } else if (value[n] && opt_has(opt, "SECONDS")) {
+        return;
+    } else {
+        snprintf(number, sizeof number, "%.*s%s", (int)n, value, value[n] ? "" : "%");
+    }
+    if (opt_number(opt, number, &x)) snprintf(out, max, "; did you mean %s?", number);
+}
+
+static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *why) {
+    char accepts[160], meant[80] = "";
+    pl_opt_accepts(opt, accepts, sizeof accepts);
+    if (opt->type == PL_TYPE_INT || opt->type == PL_TYPE_REAL)
+        opt_meant(opt, value, meant, sizeof meant);
+    return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s%s", opt->name, value,
+                   opt->name, accepts, meant);
+}
+
+static bool opt_whole(const struct pl_opt *opt, const char *value, double *out) {
+    return opt_number(opt, value, out) && *out == floor(*out) && fabs(*out) <= 0x1p53;
 }
 
 static bool opt_list(const struct pl_opt *opt, const char *value, struct pl_list_of *out) {

@@ -59,7 +59,4 @@ const char *pl_opt_type(const struct pl_opt *opt);
 /* Describes what an option accepts: "a whole number from 1 to 8", "yes or no". */
 void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max);
 
-/* Returns the closest of names[n] to `word`, or NULL if none is close. */
-const char *pl_nearest(const char *word, const char *const *names, size_t n);
-
 #endif

@@ -11,6 +11,7 @@
 #include "cli.h"
 
 #define ARGS_MESSAGE 1024 /* longest message */
+#define ARGS_NAME 63      /* longest name that may be meant by another */
 #define ARGS_COLUMN 26    /* of the help, where texts begin */
 
 /* With several ranks, messages begin with "rank 3: ". Rank 0 speaks for the whole run. */
@@ -217,14 +218,34 @@ struct args_search {
     char near[64];
 };
 
+/* Edit distance of the n characters at `a` to `b`: an insertion, a deletion, a substitution and a
+ * swap of two neighbours cost 1. */
+static int args_distance(const char *a, int n, const char *b, int m) {
+    int before[ARGS_NAME + 1], last[ARGS_NAME + 1] = {0}, row[ARGS_NAME + 1];
+    for (int j = 0; j <= m; j++) row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        memcpy(before, last, sizeof before);
+        memcpy(last, row, sizeof last);
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            if (last[j] + 1 < best) best = last[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+/* No hint is better than a wrong one: a third of the letters may differ. */
 int cli_likeness(const char *a, size_t n, const char *b) {
-    int same = 0, used[128] = {0};
-    for (size_t i = 0; b[i]; i++) used[(unsigned char)b[i] & 127]++;
-    for (size_t i = 0; i < n; i++)
-        if (used[(unsigned char)a[i] & 127]-- > 0) same++;
-    int longer = (int)(n > strlen(b) ? n : strlen(b));
-    int prefix = strncmp(a, b, n < 3 ? n : 3) == 0 ? 2 : 0;
-    return 2 * same + prefix > longer ? 2 * same + prefix - longer : 0;
+    size_t m = strlen(b), longer = n > m ? n : m;
+    if (longer > ARGS_NAME) return 0;
+    int distance = args_distance(a, (int)n, b, (int)m);
+    bool begins = n > 2 && strncmp(a, b, n) == 0;
+    return begins || distance <= (int)longer / 3 ? ARGS_NAME + 1 - distance : 0;
 }
 
 static void args_consider(struct args_search *s, const char *name) {
@@ -336,6 +357,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         pl_list("option", args_look, &s);
         if (!own && !s.exact) return args_unknown(a, &s);
         /* an option that takes yes or no may be given without a value */
+        if (own) s.yes_no = strcmp(own->value, "yes|no") == 0;
         bool is_set =
             i + 1 < argc && (strcmp(argv[i + 1], "no") == 0 || strcmp(argv[i + 1], "yes") == 0);
         if (!value && s.yes_no && !is_set) value = "yes";

@@ -100,8 +100,8 @@ void cli_describe(const struct cli_command *command,
  * one begins at column `at`. */
 void cli_wrap(int at, int indent, const char *text);
 
-/* Scores the similarity of the n characters at `a` to the name `b` by common letters and a common
- * beginning; 0 means not similar. */
+/* Scores the similarity of the n characters at `a` to the name `b` by the letters to change, or as
+ * its beginning; 0 means not similar. */
 int cli_likeness(const char *a, size_t n, const char *b);
 
 /* Whether to print an option's default after its help, which may tell it already. */

@@ -67,12 +67,24 @@ static void completion_command(void *ctx, const struct cli_args *a) {
     fputs("' ;;\n", stdout);
 }
 
-/* Every family and every member. */
+#define COMPLETION_NAMES 16384 /* bytes of the names of all families and members */
+
+/* Appends a word to a list that begins with a space, unless it is there. */
+static void completion_add(char *list, size_t max, const char *word) {
+    char key[80];
+    size_t n = strlen(list);
+    cli_append(list, max, " ");
+    snprintf(key, sizeof key, " %s ", word);
+    bool found = strstr(list, key) != NULL;
+    list[n] = '\0';
+    if (!found) cli_append(list, max, " %s", word);
+}
+
+/* Every family and every member, once: a method and a policy may have the same name. */
 static void completion_name(void *ctx, const struct pl_item *item) {
-    const char **family = ctx;
-    if (!*family || strcmp(*family, item->family) != 0) printf(" %s", item->family);
-    *family = item->family;
-    printf(" %s", item->name);
+    char *list = ctx;
+    completion_add(list, COMPLETION_NAMES, item->family);
+    completion_add(list, COMPLETION_NAMES, item->name);
 }
 
 static void completion_claims(void) {
@@ -88,7 +100,7 @@ static void completion_commands(const struct cli_command *commands) {
 
 /* The word under the cursor is a command, the value of an option, a plain word, or an option. */
 static void completion_cases(const struct cli_command *commands) {
-    const char *family = NULL;
+    char names[COMPLETION_NAMES] = "";
     fputs("  if [[ -z $command ]]; then want='help", stdout);
     completion_commands(commands);
     fputs(" --help --version'; else\n    case $prev in\n", stdout);
@@ -102,7 +114,8 @@ static void completion_cases(const struct cli_command *commands) {
     for (const struct cli_command *c = commands; c->name; c++)
         cli_describe(c, completion_command, NULL);
     fputs("      esac\n      case $cur$command in\n      -*) ;;\n      *list) want='", stdout);
-    pl_list(NULL, completion_name, &family);
+    pl_list(NULL, completion_name, names);
+    fputs(names, stdout);
     fputs("' ;;\n      *race) want='", stdout);
     pl_list("method", completion_member, NULL);
     fputs("' ;;\n      *reproduce) want='", stdout);

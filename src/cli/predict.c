@@ -28,7 +28,8 @@ static int predict_to_file(pl_setup *setup, const char *path, const char *out) {
 static int predict_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
     const char *const *out = ctx;
     if (*out) return predict_to_file(setup, args->word[0], *out);
-    return cli_failed(pl_predict(setup, args->word[0], predict_print, stdout), setup);
+    int rc = pl_predict(setup, args->word[0], predict_print, stdout);
+    return rc && ferror(stdout) ? CLI_FAILED : cli_failed(rc, setup); /* cli_finish tells */
 }
 
 int cli_predict(int argc, char **argv) {

@@ -17,7 +17,7 @@
 #define PROGRESS_LEAST 1e-3   /* seconds worth showing */
 #define PROGRESS_SHARE 0.01   /* of the run, or of its time so far, between two lines of a file, */
 #define PROGRESS_LINE 60      /* unless this many seconds have passed */
-#define PROGRESS_LARGE 1e7    /* losses have an exponent from here on */
+#define PROGRESS_LARGE 1e5    /* losses have an exponent from here on */
 #define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
 /* Atomic because the handler may run on any thread. */
@@ -152,6 +152,15 @@ static void progress_eta(struct progress_line *l, struct cli_progress *c, double
         progress_field(l, 2, "ETA %.1f h", s / 3600);
 }
 
+/* With four decimals, or with five digits if it is large. */
+static void progress_loss(struct progress_line *l, int rank, const char *name, double loss) {
+    double size = fabs(loss);
+    if (size < PROGRESS_LARGE)
+        progress_field(l, rank, "%s %.*f", name, size < 10 ? 4 : 4 - (int)log10(size), loss);
+    else
+        progress_field(l, rank, "%s %.3e", name, loss);
+}
+
 /* Progress and quality first; what tells how it got there follows. */
 static void progress_fields(struct progress_line *l, struct cli_progress *c,
                             const struct pl_point *p) {
@@ -160,13 +169,11 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
     if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
     progress_field(l, 1, "%.4g s", p->time < PROGRESS_LEAST ? 0 : p->time);
     if (share >= 0) progress_eta(l, c, share);
-    if (c->scored && isfinite(c->last.loss))
-        progress_field(l, 3, c->last.loss < PROGRESS_LARGE ? "loss %.4f" : "loss %.3e",
-                       c->last.loss);
+    if (c->scored && isfinite(c->last.loss)) progress_loss(l, 3, "loss", c->last.loss);
     if (c->scored && isfinite(c->last.test_accuracy))
         progress_field(l, 4, "accuracy %.4f", c->last.test_accuracy);
     else if (c->scored && isfinite(c->last.test_loss))
-        progress_field(l, 4, "test loss %.4f", c->last.test_loss);
+        progress_loss(l, 4, "test loss", c->last.test_loss);
     progress_field(l, 6, "update %llu", (unsigned long long)p->updates);
     if (p->time > c->at && p->samples >= c->samples) {
         double rate = (p->samples - c->samples) / (p->time - c->at);

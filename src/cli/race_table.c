@@ -106,7 +106,7 @@ static void race_resolution(const struct race *r) {
     if (within > 0)
         printf("times to target known to %s %.1g s; ", cli_signs((char[]){"±"}), within);
     else if (r->target)
-        printf("times to target exact to one update; ");
+        printf("times to target of the first evaluation that meets it, refined to the update; ");
 }
 
 /* The delay that --delay auto stands for. */

@@ -42,7 +42,7 @@ static int reproduce_split(char *text, char **word, int n) {
 
 /* Runs what has no result yet. */
 static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
-    char folder[REPRODUCE_PATH], text[4096], *word[REPRODUCE_WORDS];
+    char folder[REPRODUCE_PATH], text[REPRODUCE_COMMAND], *word[REPRODUCE_WORDS];
     reproduce_folder(p, s, folder, sizeof folder);
     snprintf(text, sizeof text, "%s %s%s%s%s", s->race, s->form[p->form], p->jobs ? " --jobs " : "",
              p->jobs ? p->jobs : "", p->quiet ? " --quiet" : "");
@@ -50,8 +50,9 @@ static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
     word[n] = NULL;
     if (strcmp(word[0], "race") != 0)
         return cli_fail(CLI_FAILED, "setting %s is not a race: '%.100s'", s->name, s->race);
-    if (!p->quiet)
-        fprintf(stderr, "setting %s: paceline %s %s\n", s->name, s->race, s->form[p->form]);
+    char command[REPRODUCE_COMMAND];
+    cli_setting_command(p, s, command, sizeof command);
+    if (!p->quiet) fprintf(stderr, "setting %s: %s\n", s->name, command);
     bool closes = false;
     int status = cli_race_part(folder, n, word, &closes);
     p->closes = p->closes || closes;
@@ -144,7 +145,7 @@ static int reproduce_conclude(const struct reproduce *p) {
 }
 
 static int reproduce_unknown(const struct reproduce *p, const char *name) {
-    int best = 3; /* less is not alike */
+    int best = 0;
     const char *near = NULL;
     for (int i = 0; i < p->claims.n_claims; i++) {
         int like = cli_likeness(name, strlen(name), p->claims.claim[i].name);

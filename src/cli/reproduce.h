@@ -10,6 +10,7 @@
 #include "race.h"
 
 #define REPRODUCE_PATH 512
+#define REPRODUCE_COMMAND 4096 /* bytes of the command of a setting */
 
 struct reproduce {
     struct claims claims;
@@ -42,7 +43,7 @@ bool cli_claim_fails(const struct reproduce *p,
 /* "shown", "not shown", "cannot be told with 3 seeds" or "no results". */
 void cli_verdict_words(enum verdict verdict, int seeds, char *out, size_t max);
 
-/* The command of a setting, for people. */
+/* The command of a setting, with quotes for a shell. */
 void cli_setting_command(const struct reproduce *p, const struct claim_setting *s, char *out,
                          size_t max);
 

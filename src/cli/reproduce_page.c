@@ -9,9 +9,27 @@
 
 #define PAGE_WORDS 64
 
+/* Appends n characters, which are one word of a command, with quotes if a shell needs them. */
+static void page_word(char *out, size_t max, const char *word, size_t n) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_@%+=:,./-";
+    bool quoted = strspn(word, plain) < n;
+    cli_append(out, max, quoted ? " '" : " ");
+    for (size_t i = 0; i < n; i++)
+        cli_append(out, max, "%s", word[i] == '\'' ? "'\\''" : (char[]){word[i], '\0'});
+    if (quoted) cli_append(out, max, "'");
+}
+
 void cli_setting_command(const struct reproduce *p, const struct claim_setting *s, char *out,
                          size_t max) {
-    snprintf(out, max, "paceline %s %s", s->race, s->form[p->form]);
+    snprintf(out, max, "paceline");
+    for (int i = 0; i < 2; i++) {
+        const char *word = i == 0 ? s->race : s->form[p->form];
+        for (size_t n; *(word += strspn(word, " ")); word += n) {
+            n = strcspn(word, " ");
+            page_word(out, max, word, n);
+        }
+    }
 }
 
 /* --- the table --------------------------------------------------------------------------- */
@@ -55,7 +73,7 @@ static json_t *page_required(const struct reproduce *p, const struct claim_requi
 
 static json_t *page_commands(const struct reproduce *p, const struct claim *c) {
     json_t *all = json_array();
-    char command[4096];
+    char command[REPRODUCE_COMMAND];
     for (int i = 0; i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
         if (!cli_claim_uses(&p->claims, c, s)) continue;
@@ -130,7 +148,7 @@ static void page_html_required(FILE *f, const struct reproduce *p, const struct 
 }
 
 static void page_html_claim(FILE *f, const struct reproduce *p, const struct claim *c) {
-    char words[PAGE_WORDS], command[4096];
+    char words[PAGE_WORDS], command[REPRODUCE_COMMAND];
     int seeds = 0;
     enum verdict verdict = cli_claim_verdict(p, c, &seeds);
     cli_verdict_words(verdict, seeds, words, sizeof words);

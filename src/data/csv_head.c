@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hint.h"
 #include "data/csv.h"
 
 #define CSV_LIST 400  /* bytes of a list of names in a message */

@@ -20,6 +20,7 @@ struct exchange_head {
 /* A file that was read. */
 struct exchange_read {
     struct exchange_head head;
+    bool fits;       /* the head is of this run, so that a client of it has written the file */
     uint64_t *steps; /* [tensors] */
     float *real;     /* [weights + vectors + reference][dim] */
 };
@@ -90,7 +91,8 @@ static bool exchange_fits(const struct exchange_head *h, const struct pl_store_s
 static int exchange_parse(FILE *f, const struct pl_store_state *state, struct exchange_read *r,
                           struct pl_why *why) {
     struct exchange_head *h = &r->head;
-    if (fread(h, sizeof *h, 1, f) != 1 || !exchange_fits(h, state))
+    r->fits = fread(h, sizeof *h, 1, f) == 1 && exchange_fits(h, state);
+    if (!r->fits)
         return pl_fail(why, PL_EDATA, "what a program wants to load is of another model or rule");
     size_t n = (size_t)(h->weights + h->vectors + h->reference) * state->dim;
     r->steps = calloc((size_t)h->tensors + 1, sizeof *r->steps);
@@ -153,7 +155,7 @@ void pl_exchange_load(struct server *s) {
         pl_fail(&why, PL_EIO, "what a program wants to load cannot be read: %s", wrong);
     }
     if (rc) exchange_refuse(s, &why);
-    if (f) unlink(path);
+    if (r.fits) unlink(path); /* and leaves a file that only has the name */
     free(r.steps);
     free(r.real);
 }

@@ -2,6 +2,7 @@
  *
  * Threads: the one that decides; run_wake() is called by the scorer's and the saver's. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,9 +250,12 @@ static void run_save(struct server *s) {
     if (s->saver && pl_saver_finish(s->saver, s->engine, reports, &why) && reports)
         s->out->trouble = why;
     s->out->left_alone = s->left_alone;
+    double seconds = pl_seconds(s->end_ns);
+    char end[32];
+    snprintf(end, sizeof end, seconds < 1000 ? "%.3g" : "%.0f", seconds);
     if (s->left_alone)
-        pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %g s, after update %llu%s",
-                pl_seconds(s->end_ns), (unsigned long long)s->view->version,
+        pl_fail(&s->out->trouble, PL_ERUN, "every worker has gone at %s s, after update %llu%s",
+                end, (unsigned long long)s->view->version,
                 s->conf->respawn       ? ""
                 : s->conf->n_local > 0 ? "; use --respawn to restart workers"
                 : s->conf->save_dir    ? "; use --resume auto to continue from the last checkpoint"

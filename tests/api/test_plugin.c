@@ -38,7 +38,7 @@ TEST(test_names_and_options) {
                {"patiemt", "did you mean 'patient'?"},
                {"patient:k=5", "policy 'patient:k=5' with 4 workers: k is more than the workers"},
                {"patient:wait=-1", "policy 'patient': wait=-1 is not accepted"},
-               {"patient:weight=1", "did you mean 'wait'?"}};
+               {"patient:weit=1", "did you mean 'wait'?"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         pl_setup *s = with(&patient, row[i].spec);
         expect(pl_setup_check(s), row[i].word[0] ? PL_EUSAGE : PL_OK, pl_setup_why(s), row[i].word);

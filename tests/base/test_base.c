@@ -2,6 +2,7 @@
  * JSON that parsers accept, sentences that are cut and not overrun. */
 #include "base/grow.h"
 #include "base/heap.h"
+#include "base/hint.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/opt.h"
@@ -215,7 +216,9 @@ TEST(options_suggest) {
     assert_string_equal(pl_nearest("momentun", names, 4), "momentum");
     assert_string_equal(pl_nearest("nest", names, 4), "nesterov");
     assert_string_equal(pl_nearest("asgd", names, 4), "sgd");
+    assert_string_equal(pl_nearest("sdg", names, 4), "sgd");
     assert_null(pl_nearest("rmsprop", names, 4));
+    assert_null(pl_nearest("device", (const char *const[]){"reduce", "servers"}, 2));
     assert_null(pl_nearest("", names, 4));
 }
 

@@ -14,6 +14,14 @@ echo "-- results of fixed arms are used again, and the same comes out"
 suite >again || fail "again: $(cat err)"
 cmp out again || fail "another result: $(cat again)"
 
+echo "-- a folder with files of others"
+mkdir other
+echo "a user's" >other/trace
+"$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick --folder other >out 2>err &&
+    fail "it writes into a folder with files of others"
+grep -q 'other/trace is not of this script; give another --folder' err || fail "$(cat err)"
+[ "$(cat other/trace)" = "a user's" ] || fail "a file was overwritten"
+
 echo "-- what it is not made for"
 "$PACELINE" simulate --method auto:arms=ksync+ssp --model none >out 2>err && fail "ssp is an arm"
 grep -q "policy 'ssp' has no K; choose from others" err || fail "$(cat err)"

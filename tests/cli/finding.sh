@@ -85,6 +85,7 @@ if command -v bash >/dev/null; then
     offers "--real" paceline race --real
     offers "" paceline train --real
     offers "ksync kbatchsync kasync kbatchasync krum kardam" paceline race k
+    offers "kasync" paceline list kas
     offers "seen.rec" paceline replay se
     offers "saved" paceline train --checkpoint s
     offers "saved" paceline eval sa

@@ -25,14 +25,30 @@ says "use --data csv:mine.csv" train --data mine.csv
 says "use --data csv:./a.b/mine.csv" train --data ./a.b/mine.csv
 says "put -- before the program: paceline launch -n N -- python3" launch -n 2 python3 x.py
 says "did you mean --target-loss" train --traget-loss 1
+says "did you mean --eval-every" train --eval 5
+says "use a worker program of your own, which decides where" train --device cuda
+says "it has --quiet" train --verbose
+says "use --target-loss to end at a loss; --model decides which loss it is" train --loss mse
+says "use --max-norm" train --grad-clip 1
+
+echo "-- no hint is better than a wrong one"
+for word in dropout patience layers activation version start-epoch weights test nodes; do
+    says "train has no option --$word; see paceline train --help" train --$word 1
+done
 
 echo "-- values"
 says "epochs takes a number from 0 to 1000000000; did you mean 5?" train --epochs 5e
 says "did you mean 90%?" train --target-accuracy 90
-says "seconds, or 500ms, 90s, 5m, 2h, 1d" train --time soon
+says "seconds, or 500ms, 90s, 5m, 2h, 1h30m, 1d" train --time soon
+for time in 5minuets '5 m' 1h30 30m1h 1h-5m h 5,5m; do
+    says "(seconds, or 500ms" train --time "$time"
+    grep -q 'did you mean' err && fail "--time $time: $(cat err)"
+done
 says "from 0 to 9007199254740992" train --seed 99999999999999999999
 says "lr takes a number above 0" train --lr 0
-says "lr takes a number from 0 to 1000000" train --lr 1e-400
+says "lr takes a number above 0, up to 1000000" train --lr 1e-400
+says "did you mean 0.1?" train --lr 0,1
+says "did you mean 1000?" train --updates 1,000
 says "--method needs a value" train --method ''
 
 echo "-- a flag that is given twice"
@@ -51,4 +67,16 @@ seconds 2m 120
 seconds 90s 90
 seconds 1500ms 1.5
 seconds 7 7
+seconds 5min 300
+seconds 2hours 7200
+seconds 1h30m 5400
+seconds 1m30sec 90
+seconds 1day1second 86401
+
+echo "-- yes or no may be left out"
+says "--lr fixes" race sync --tune --lr 0.1
+says "--lr fixes" race sync --lr 0.1 --tune
+says "--tune 'perhaps': use yes or no" race sync --tune=perhaps
+"$PACELINE" race sync --tune no --workers 2 --model quadratic --updates 3 >out 2>err ||
+    fail "--tune no: $(cat err)"
 exit $bad

@@ -57,7 +57,7 @@ says 1 "has 1 different target; " simulate --data csv:one.csv --updates 1
 
 step "which commands have an option"
 says 2 "commands that have it: simulate, race, replay" train --net latency=1
-says 2 "takes a number from 0 to 1000000" train --lr 1e-400
+says 2 "takes a number above 0, up to 1000000" train --lr 1e-400
 lacks "did you mean" err
 for command in predict eval replay; do
     "$PACELINE" $command --help >out
@@ -133,7 +133,11 @@ grep -Eq '^  loss  +[0-9]\.[0-9]{1,3}$' out || fail "digits: $(cat out)"
 [ "$(head -n 1 out)" = '<!doctype html>' ] && [ ! -e - ] || fail "report -o -: $(head -c 200 out)"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$PACELINE" simulate --model none --updates 3 \
     --quiet >out 2>err || fail "$(cat err)"
-grep -q 'warning: this command uses one process' err || fail "$(cat err)"
+grep -q 'warning: simulate uses one process' err || fail "$(cat err)"
+grep -q '^  updates  *3$' out || fail "rank 0 does nothing: $(cat out)"
+OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 "$PACELINE" simulate --model none --updates 3 \
+    --log log2 >out 2>err || fail "$(cat err)"
+[ ! -s out ] && [ ! -s err ] && [ ! -e log2 ] || fail "rank 2 does it too: $(cat out err)"
 echo "-- ASCII where the locale says so"
 "$PACELINE" race sync async --model quadratic --updates 30 --seeds 2 --out plain >wide 2>err
 grep -q '±' wide || fail "no ± in a race: $(cat wide)"

@@ -46,6 +46,20 @@ right=$(paste wanted got | awk 'NR > 1 && $1 == $2 { n++ } END { print n / 300 }
 near "accuracy" "$right" "$(number test_accuracy flowers)"
 awk -F, 'NR > 1 && ($NF < 0.33 || $NF > 1) { exit 1 }' all || fail "a probability is none"
 
+step "a reader that has read enough"
+mkfifo go
+{
+    read -r _ <go
+    "$PACELINE" predict flowers --data csv:test.csv 2>err
+    echo $? >code
+} | {
+    exec <&-
+    echo go >go
+}
+until [ -s code ]; do sleep 0.1; done
+[ "$(cat code)" -eq 1 ] || fail "into a closed pipe: status $(cat code)"
+[ ! -s err ] || fail "into a closed pipe: $(cat err)"
+
 step "without the target, in another order, with more columns; a new category; a missing value"
 awk -F, '{ print (NR == 1 ? "more" : "x") "," $3 "," $2 }' test.csv >features.csv
 predict some flowers --data csv:features.csv

@@ -124,7 +124,9 @@ check(shown and shown[-1] == "100 %  ", f"the last line is {shown[-1:]}")
 # a loss that runs away has an exponent
 done = subprocess.run([PACELINE, "simulate", "--model", "quadratic", "--method", "sync", "--lr",
                        "30", "--updates", "100"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-check(re.search(rb"loss \d\.\d+e\+", done.stderr) and not re.search(rb"loss \d{8}", done.stderr),
+losses = re.findall(rb"loss (\S+)", done.stderr)
+check(re.search(rb"loss \d\.\d+e\+", done.stderr) and
+      all(len(re.findall(rb"\d", x.split(b"e")[0])) <= 5 for x in losses),
       f"a large loss: {done.stderr}")
 check(piped(simulated + ["--quiet"])[1] == "", "--quiet is not quiet")
 check(piped(simulated + ["--json"])[1] == "", "--json is not quiet")

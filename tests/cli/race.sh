@@ -20,7 +20,7 @@ echo "-- each method at its own best rate"
 works race sync async gap-aware@lr=0.03 $small --target-accuracy 0.6 --time 400 --out tuned
 has 'simulated race: data digits:samples=300,test=50, model softmax, workers 3'
 has 'target: test accuracy 0.6'
-has 'sorted by time to target, then loss; times to target exact to one update'
+has 'then loss; times to target of the first evaluation that meets it, refined to the update; '
 has 'each method at its own best learning rate, or that of its @lr'
 has '^learning rates tried, and seconds to target '
 has '^sync  .* 0.1: .*  0.2: .*  0.4: '
@@ -64,7 +64,7 @@ awk -v a="$best" -v b="$own" 'BEGIN { exit !(a <= b) }' || fail "tuned $best s, 
 refused 'give one of them' race sync --tune yes --lr 0.1 --model quadratic
 refused 'none of these methods was tuned there' race kasync --rates tuned --model quadratic
 
-refused 'use yes or no' race sync --tune --model quadratic
+refused 'use yes or no' race sync --tune=maybe --model quadratic
 refused 'needs a model' race sync --tune yes --model none
 
 echo "-- factors are against the best entrant that waits for all, whatever it is called"

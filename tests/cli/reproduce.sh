@@ -100,6 +100,19 @@ python3 -c 'import json; print([c["verdict"] for c in json.load(open("out"))["cl
 grep -q "\['shown', 'not shown', 'cannot be told with 4 seeds', 'shown'\]" verdicts ||
     fail "the object: $(cat out)"
 
+echo "-- the command of a setting can be pasted into a shell"
+sed "s/--delay exp:mean=1/--delay 2*const:t=1|2*const:t=2/" small.txt >mixed.txt
+works reproduce fewer-is-faster --claims mixed.txt --out mixed
+line="paceline race .* --delay '2\*const:t=1|2\*const:t=2' --model none"
+grep -q "^setting times: $line" err || fail "not quoted in the progress: $(cat err)"
+grep -q "$line" mixed/quick.json || fail "not quoted in the object: $(cat mixed/quick.json)"
+grep -q "<pre>$line" mixed/quick.html || fail "not quoted on the page: $(cat mixed/quick.html)"
+pasted=$(sed -n 's/^setting times: paceline //p' err)
+eval "works $pasted --out pasted"
+lines mixed/quick/times/results.jsonl >before
+lines pasted/results.jsonl >after
+cmp -s before after || fail "the command that was pasted has other results"
+
 echo "-- Ctrl-C"
 sed 's/--updates 2000 --seeds 4/--updates 300000 --seeds 9/' small.txt >long.txt
 "$PACELINE" reproduce fewer-is-faster --claims long.txt --out cut --jobs 1 >out 2>err &

@@ -62,6 +62,29 @@ while IFS= read -r line; do
     fi
 done < "$here/commands"
 
+# a command of docs/claims.md means the same to a shell: outside quotes it has nothing that a shell
+# reads, and after its entrants each option has one value
+awk -v q="'" '
+    !/^    / { next }
+    { line = $0; text = $0; gsub(q "[^" q "]*" q, "Q", text) }
+    text ~ /[|*;&<>(){}$`"?#!~\\\[\]]/ || index(text, q) {
+        print "not quoted for a shell:" line
+        next
+    }
+    {
+        n = split(text, word, " ")
+        for (i = 1; i <= n && word[i] !~ /^--/; i++) continue
+        for (; i <= n; i += 2)
+            if (word[i] !~ /^--/ || i == n || word[i + 1] ~ /^--/) {
+                print "\"" word[i] "\" is not an option with a value:" line
+                break
+            }
+    }' "$SOURCE_DIR/docs/claims.md" > "$here/out"
+if [ -s "$here/out" ]; then
+    cat "$here/out"
+    failed=$((failed + 1))
+fi
+
 # every header of the protocol is explained
 for header in $(sed -n 's/.*"\(Paceline-[A-Za-z]*\)".*/\1/p' \
     "$SOURCE_DIR/src/transport/http_wire.h"); do
