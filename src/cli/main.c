@@ -104,15 +104,6 @@ static bool main_uses_one_process(const struct cli_command *c) {
     return c->run != cli_train && c->run != cli_serve && c->run != cli_work && c->run != cli_launch;
 }
 
-static void main_say_one(const char *name) {
-    char sentence[200];
-    snprintf(sentence, sizeof sentence,
-             "%s uses one process, but a launcher such as mpirun started several: rank 0 does it, "
-             "and the others do nothing",
-             name);
-    cli_say(NULL, PL_WARNING, sentence);
-}
-
 int main(int argc, char **argv) {
     if (!main_hold_streams()) return CLI_FAILED;
     main_spare_threads(argv);
@@ -136,9 +127,9 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "completion") == 0)
         return cli_finish(cli_completion(argc - 1, argv + 1, main_commands));
     const struct cli_command *command = main_find(argv[1]);
-    if (command && pl_rank() >= 0 && main_uses_one_process(command)) {
-        if (pl_rank() > 0) return CLI_OK;
-        main_say_one(command->name);
-    }
+    if (command && pl_rank() == 0 && main_uses_one_process(command))
+        cli_say(NULL, PL_WARNING,
+                "this command uses one process, but a launcher such as mpirun started "
+                "several: each of them does all of it");
     return command ? cli_finish(command->run(argc - 1, argv + 1)) : main_unknown(argv[1]);
 }
