@@ -162,6 +162,8 @@ def start(work, **a):
                 p.kill()
     if told is None:
         sys.exit(f"bench/ddp.py: {work.__name__} with {a['n']} processes took more than 570 s")
+    if any(p.exitcode != 0 for p in made):  # what the others measured is something else
+        sys.exit(f"bench/ddp.py: {work.__name__}: not all of {a['n']} processes ended well")
     return told
 
 
