@@ -101,6 +101,7 @@ def run(folder, command, limit=1500):
     done = subprocess.run(
         command,
         cwd=folder,
+        env=dict(os.environ, TMPDIR=folder),  # ports of the pages may be in use by others
         shell=isinstance(command, str),
         timeout=limit,
         stdout=subprocess.PIPE,
