@@ -103,7 +103,7 @@ static _Noreturn void loot_scribble(struct crew *c, struct loot *loot, char *at)
         if (i % 64) continue;
         atomic_store(&b->joined, loot->answer.owner);
         if (loot->sock >= 0) send(loot->sock, &ready, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (i == 64 * 1000) atomic_store(&c->notes->gate, 1);
+        if (i == 64 * 1000) atomic_fetch_add(&c->notes->gate, 1);
     }
 }
 
@@ -174,15 +174,18 @@ TEST(a_vandal_harms_only_itself) {
     check_vandal(true);
 }
 
-/* Leaves, but keeps its memory and writes on. */
+/* Leaves, but keeps its memory and writes on. It waits until the server knows that it has joined:
+ * noise may say at any moment that it has not. */
 static void ghost(struct crew *c) {
     struct loot loot;
+    const char ready = PL_SAID_READY;
     if (!loot_get(c, &loot)) _exit(2);
     char *at = mmap(NULL, loot.shape.mailbox_step, PROT_READ | PROT_WRITE, MAP_SHARED,
                     loot.fd[PL_GIVEN_AREA], 0);
     if (at == MAP_FAILED) _exit(2);
     struct pl_mailbox *b = (void *)at;
     atomic_store(&b->joined, loot.answer.owner);
+    if (send(loot.sock, &ready, 1, MSG_NOSIGNAL) != 1 || !crew_wait(&c->notes->gate, 1)) _exit(2);
     close(loot.sock);
     loot.sock = -1;
     loot_scribble(c, &loot, at);
@@ -193,7 +196,9 @@ static void check_ghost(bool client_first, bool peers) {
     struct crew c;
     crew_open_with(&c, &pl_shm, 1, 50, true, (struct pl_port_conf){.peers = peers});
     pid_t haunts = start_client(&c, ghost);
-    assert_true(crew_wait(&c.notes->gate, 1));
+    crew_news(&c, PL_NEWS_JOINED, 0);
+    atomic_fetch_add(&c.notes->gate, 1);
+    assert_true(crew_wait(&c.notes->gate, 2));
     crew_until(&c, PL_NEWS_GONE, 0);
     for (int round = 0; round < 4; round++) {
         pid_t client = 0;
