@@ -182,7 +182,7 @@ static bool opt_without_commas(const struct pl_opt *opt, const char *value, char
 }
 
 /* A number that would be accepted without what follows it, or as a percentage, is what was meant.
- * If the option has units, a word that is none may have been meant as one of them. */
+ * If the option has units, an unknown word may have been meant as one of them. */
 static void opt_meant(const struct pl_opt *opt, const char *value, char *out, size_t max) {
     char number[64];
     double x;

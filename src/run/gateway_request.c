@@ -140,8 +140,8 @@ static enum MHD_Result request_end(struct request *r) {
         return r->gateway->conf.setup ? pl_gateway_answer(r, MHD_HTTP_OK, r->gateway->conf.setup)
                                       : pl_gateway_answer(r, MHD_HTTP_NOT_FOUND, "there is none");
     case ROUTE_COPY: return pl_gateway_aside(r, pl_gateway_standby);
-    case ROUTE_VOTE: return pl_gateway_vote(r);
-    case ROUTE_RECALL: return pl_gateway_recall(r);
+    case ROUTE_VOTE:
+    case ROUTE_RECALL: return pl_gateway_vote(r);
     case ROUTE_HEALTH: return pl_gateway_answer(r, MHD_HTTP_OK, "ok\n");
     case ROUTE_NONE: break;
     }

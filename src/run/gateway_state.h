@@ -232,8 +232,8 @@ enum MHD_Result pl_gateway_events(struct request *r); /* gateway_events.c */
 /* gateway_standby.c. done() ends a request of the standby; the caller has the lock. look() finds
  * out whether it is lost, and returns after how long to look again. holds() returns whether the
  * standby lacks the version of this order, and must have it first. heard() notes whether a worker
- * still knows of a standby; the caller has the lock. where() returns how often there was news of
- * it, what it is, and where the standby is; "": there is none. */
+ * still knows of a standby; the caller has the lock. where() tells where the standby is ("" without
+ * one) and whether it is to be forgotten, and returns how often that has changed. */
 enum MHD_Result pl_gateway_standby(struct request *r);
 void pl_gateway_standby_done(struct request *r);
 /* The standby hears how many workers there are, which is returned; a worker has left, and will not
@@ -245,9 +245,8 @@ unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL], b
 uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now);
 bool pl_gateway_standby_holds(struct request *r, const uint64_t note[PL_NOTE_WORDS]);
 
-/* gateway_votes.c: a vote, and one that is taken back. */
+/* gateway_votes.c: a vote, or one that is taken back. */
 enum MHD_Result pl_gateway_vote(struct request *r);
-enum MHD_Result pl_gateway_recall(struct request *r);
 void pl_gateway_votes_free(struct pl_gateway *g);
 
 /* gateway_request.c, for libmicrohttpd. */

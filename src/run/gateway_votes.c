@@ -82,33 +82,28 @@ static unsigned votes_read(struct request *r, struct vote *v, const char **why) 
     return MHD_HTTP_FORBIDDEN;
 }
 
+/* The caller has the lock. */
+static void votes_remove(struct pl_gateway *g, int worker) {
+    int i = 0;
+    while (i < g->n_votes && g->vote[i].worker != worker) i++;
+    if (i < g->n_votes) g->vote[i] = g->vote[--g->n_votes];
+}
+
 enum MHD_Result pl_gateway_vote(struct request *r) {
     struct pl_gateway *g = r->gateway;
     struct vote v;
     const char *why;
-    unsigned status = votes_read(r, &v, &why);
-    if (status) return pl_gateway_answer(r, status, why);
-    pl_lock_enter(g->lock);
-    votes_add(g, &v);
-    pl_lock_leave(g->lock);
-    return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE,
-                             "this is a standby, which has not taken over");
-}
-
-enum MHD_Result pl_gateway_recall(struct request *r) {
-    struct pl_gateway *g = r->gateway;
-    struct vote v;
-    const char *why;
+    bool recalls = r->route == ROUTE_RECALL;
     unsigned status = votes_read(r, &v, &why);
     if (status) return pl_gateway_answer(r, status, why);
     pl_lock_enter(g->lock);
     bool late = g->elected;
-    int i = 0;
-    while (i < g->n_votes && g->vote[i].worker != v.worker) i++;
-    if (!late && i < g->n_votes) g->vote[i] = g->vote[--g->n_votes];
+    if (!recalls) votes_add(g, &v);
+    if (recalls && !late) votes_remove(g, v.worker);
     pl_lock_leave(g->lock);
-    return late ? pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "this standby takes over")
-                : pl_gateway_answer(r, MHD_HTTP_NO_CONTENT, "");
+    if (recalls && !late) return pl_gateway_answer(r, MHD_HTTP_NO_CONTENT, "");
+    return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "this is a standby, which has not taken over");
 }
 
 void pl_gateway_votes_free(struct pl_gateway *g) {
