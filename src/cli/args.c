@@ -99,7 +99,9 @@ bool cli_can_erase(void) {
 }
 
 void cli_progress_erase(void) {
-    if (cli_can_erase()) fputs(CLI_ERASE, stderr);
+    if (!cli_can_erase()) return;
+    fputs(CLI_ERASE, stderr);
+    fflush(stderr);
 }
 
 void cli_say(void *ctx, int level, const char *sentence) {

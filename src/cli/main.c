@@ -105,7 +105,9 @@ static bool main_uses_one_process(const struct cli_command *c) {
 }
 
 int main(int argc, char **argv) {
+    static char line[BUFSIZ];
     if (!main_hold_streams()) return CLI_FAILED;
+    setvbuf(stderr, line, _IOLBF, sizeof line); /* lines of several processes do not mix */
     main_spare_threads(argv);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a write error, which is reported */

@@ -197,6 +197,7 @@ static void progress_put(const struct cli_progress *c, struct progress_line *lin
         cli_append(text, sizeof text, "%s%.*s", i ? "  " : "", (int)width, line->field[i].text);
     cli_append(text, sizeof text, c->refreshes ? "\r" : "\n");
     fputs(text, stderr);
+    fflush(stderr);
 }
 
 static void progress_print(struct cli_progress *c, const struct pl_point *p, size_t width) {

@@ -59,14 +59,12 @@ static void jobs_share_cores(const struct jobs *j) {
 }
 
 static _Noreturn void jobs_child(struct jobs *j, struct race_task task, pid_t race, int fd) {
-    static char line[BUFSIZ];
     char *result = NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != race) _exit(CLI_FAILED);
     for (int i = 0; i < j->n_running; i++) close(j->running[i].fd); /* of others */
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    setvbuf(stderr, line, _IOLBF, sizeof line); /* messages of children do not mix */
     cli_progress_into(fd);
     jobs_share_cores(j);
     int status = j->work(j->race, task, &result);

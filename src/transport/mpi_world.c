@@ -216,6 +216,10 @@ static int world_collect(struct world_report *report, MPI_Request *request,
         }
         if (world.error[0]) return world_failed(why);
         world.broken = true;
+        if (patience->ended && patience->ended(patience->ctx))
+            return pl_fail(why, PL_ERUN,
+                           "rank %s did not answer before the run was ended; the job is aborted",
+                           names);
         return pl_fail(why, PL_ERUN, "rank %s did not answer for %.3g s; the job is aborted", names,
                        (double)(pl_now_ns() - began) * 1e-9);
     }

@@ -8,7 +8,7 @@ for p in /usr/bin/python3 python3; do
 done
 [ -n "$python" ] || { echo "python3 is missing"; exit 77; }
 exec "$python" - <<'PYTHON'
-import fcntl, os, pty, re, signal, struct, subprocess, sys, termios, time, tempfile
+import fcntl, os, pty, re, signal, socket, struct, subprocess, sys, termios, time, tempfile
 
 PACELINE = os.environ["PACELINE"]
 BAD = []
@@ -155,6 +155,22 @@ child = subprocess.Popen([PACELINE] + simulated, stdout=subprocess.PIPE, stderr=
 child.stderr.close()
 out = child.stdout.read()
 check(child.wait() == 0 and b"time per update" in out, "a closed standard error ends the run")
+
+# each line is written at once: lines of several processes that share a stream do not mix
+for arguments in (["train", "--lr", "x"], ["simulate", "--model", "none", "--updates", "9"]):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # a packet per write
+    subprocess.run([PACELINE] + arguments, stdout=subprocess.DEVNULL, stderr=theirs)
+    theirs.close()
+    ours.setblocking(False)
+    pieces = []
+    try:
+        while len(pieces) < 1000:
+            pieces.append(ours.recv(65536))
+    except (BlockingIOError, ConnectionResetError):
+        pass
+    ours.close()
+    check(pieces and all(p.endswith(b"\n") for p in pieces),
+          f"{arguments}: {len(pieces)} pieces: {pieces[:5]}")
 
 # Ctrl-Z and fg: nobody was slow
 child = subprocess.Popen([PACELINE] + RUN + ["--method", "async", "--time", "6", "--quiet"],
