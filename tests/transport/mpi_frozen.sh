@@ -79,6 +79,7 @@ status=$?
 kill -CONT "$frozen" 2>/dev/null
 [ $status != 124 ] && [ $status != 137 ] || fail "a rank frozen at the start: it did not end"
 [ $status != 0 ] || fail "a rank frozen at the start: the exit status is 0"
-grep -q 'rank 1 did not answer before the run was ended' err || fail "a rank frozen at the start: not told: $(cat err)"
+grep -q 'rank 1 did not answer before the run was ended' err ||
+    fail "a rank frozen at the start: not told: $(cat err)"
 
 finish_test "frozen ranks"

@@ -22,6 +22,7 @@ case $("$MPIEXEC" --version 2>&1) in
     *) plugin=pmi2 ;;
 esac
 
+exec 9<"$(command -v slurmd)" && flock -w 600 9 || skip "another test runs Slurm" # one node each
 work=$(mktemp -d) || exit 1
 pids=
 cleanup() {
@@ -32,10 +33,10 @@ cleanup() {
 trap cleanup EXIT
 chmod 755 "$work"
 cd "$work" || exit 1
-mkdir state spool run
+mkdir state spool run tmp
 
 host=$(hostname -s)
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 5000 * 4)) # two of them, apart from those of the next process
 head -c 1024 /dev/urandom >munge.key
 chmod 400 munge.key
 cat >slurm.conf <<CONF
@@ -52,6 +53,7 @@ SlurmctldLogFile=$work/slurmctld.log
 SlurmdLogFile=$work/slurmd.log
 SlurmdSpoolDir=$work/spool
 StateSaveLocation=$work/state
+TmpFS=$work/tmp
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -64,7 +66,8 @@ CONF
 SLURM_CONF=$work/slurm.conf
 export SLURM_CONF
 
-munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" \
+daemon='timeout -k 5 1500' # slurmd does not always hear the first signal
+$daemon munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" \
     --pid-file="$work/munge.pid" --log-file="$work/munge.log" --seed-file="$work/munge.seed" \
     >out 2>&1 &
 pids="$!"
@@ -74,9 +77,9 @@ until [ -S munge.socket ] || [ $tries = 50 ]; do
     tries=$((tries + 1))
 done
 [ -S munge.socket ] || skip "munged does not start: $(tail -1 out)"
-slurmctld -D >out.ctld 2>&1 &
+$daemon slurmctld -D >out.ctld 2>&1 &
 pids="$pids $!"
-slurmd -D -N "$host" >out.slurmd 2>&1 &
+$daemon slurmd -D -N "$host" >out.slurmd 2>&1 &
 pids="$pids $!"
 tries=0
 until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ]; do
