@@ -136,6 +136,7 @@ def train(args, entrant, seed):
     """Trains with one method, METHOD[@OPTION=VALUE]..., and returns the final test accuracy."""
     method, *more = entrant.split("@")
     begun = time.time()
+    torch.backends.cudnn.benchmark = True  # shapes stay the same
 
     def point(at):
         print(
