@@ -59,7 +59,7 @@ static void check_kills(const char *method, bool respawn) {
     char log[4096] = "";
     const char *tape = folder_path("tape");
     unlink(tape);
-    struct left before = look_around();
+    int before = look_around();
     pl_setup *s = make("method=%s spawn=processes workers=6 time=60 updates=0 model=softmax "
                        "delay=exp:mean=0.0005 respawn=%s record=%s",
                        method, respawn ? "yes" : "no", tape);

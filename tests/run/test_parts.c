@@ -201,7 +201,7 @@ static void note_pid(void *ctx, int worker, int pid) {
 /* Trains, watched where there is somebody to watch, and compares. */
 static void check_run(const char *options, int (*tick)(void *ctx, const struct pl_point *p),
                       struct pids *pids, struct serial *s) {
-    struct left before = look_around();
+    int before = look_around();
     const char *log = folder_path("log"), *tape = folder_path("tape");
     unlink(log);
     unlink(tape);

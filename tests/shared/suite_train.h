@@ -27,12 +27,9 @@ const char *options_of(const struct pl_entry *method);
 
 void check_same_weights(const pl_run *a, const pl_run *b);
 
-/* Nothing is left behind. */
-struct left {
-    int n_files, n_shm;
-};
-struct left look_around(void);
-void check_left(struct left before);
+/* Nothing is left behind: no child, and no file or memory that is open (memory is a memfd). */
+int look_around(void);
+void check_left(int before);
 
 /* The replay of a recording says that it is the same, and has the same weights. */
 pl_run *check_same_replay(const pl_run *run, pl_setup *s, const char *tape);
