@@ -234,7 +234,8 @@ static void identity_print_limits(const struct pl_limits *l, char *out) {
 static void identity_print_saving(const struct pl_setup_conf *c, char *out) {
     if (c->checkpoint[0])
         pl_append(out, IDENTITY_HEADER, "  weights   saved to %.200s every %s%s\n", c->checkpoint,
-                  c->checkpoint_every, strpbrk(c->checkpoint_every, "smh") ? "" : " updates");
+                  c->checkpoint_every,
+                  c->checkpoint_every[strspn(c->checkpoint_every, "0123456789")] ? "" : " updates");
     else
         pl_append(out, IDENTITY_HEADER, "  weights   not saved; --checkpoint DIR saves them\n");
 }

@@ -178,9 +178,8 @@ const struct pl_opt pl_setup_opts[] = {
            "type of the numbers that workers of other programs exchange with the server; the "
            "server keeps f32"),
     DIR_NAME("checkpoint", checkpoint, "", TRAIN | ASIDE, "folder for checkpoints"),
-    INTERVAL(
-        "checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT | ASIDE,
-        "interval between checkpoints: seconds (60s), minutes (10m), hours (2h) or updates (500)"),
+    INTERVAL("checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT | ASIDE,
+             "interval between checkpoints: a time (60s, 10m, 1h30m) or a number of updates (500)"),
     INT("checkpoint-keep", checkpoint_keep, "3", 1, 1e6, TRAIN | KEPT | ASIDE,
         "number of checkpoints to keep; older ones are deleted"),
     TEXT_OF(

@@ -29,7 +29,8 @@ struct train {
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* when metrics were last published, */
     double updated;                   /* and when that number last changed, since 1970 */
-    uint64_t save_ns, save_updates;   /* between checkpoints; the other one is 0 */
+    uint64_t save_updates;            /* between checkpoints, or 0 and */
+    double save_s;                    /* seconds */
     int lock;                         /* of the folder of checkpoints; -1: none */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
     uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
@@ -106,27 +107,26 @@ static void train_second(void *ctx, uint64_t now_ns) {
 
 /* --- checkpoints ------------------------------------------------------------------------- */
 
-/* "500": updates; "60s", "10m", "2h": time. */
+/* "500": updates; "60s", "1h30m": time. */
 static int train_every(struct train *t) {
+    static const struct pl_opt units[] = {
+        PL_OPT("checkpoint-every", REAL, struct train, save_s, "0", 1e-9, 1e9, "SECONDS", "", 0),
+        PL_OPT_END};
     struct pl_setup *s = t->setup;
-    const struct pl_setup_conf *c = &s->conf;
-    struct pl_why *why = &s->why;
-    char *end;
-    double n = strtod(c->checkpoint_every, &end);
-    double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
-    bool digit = isdigit((unsigned char)c->checkpoint_every[0]);
-    if (!digit || !(n > 0) || n > 1e9 || n * unit > 1e9 || (*end && (unit == 0 || end[1])) ||
-        (!*end && n != floor(n)))
-        return pl_fail(why, PL_EUSAGE,
-                       "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "
-                       "time, like 60s, 10m or 2h",
-                       c->checkpoint_every);
-    if (!c->checkpoint[0] && pl_setup_is_set(s, "checkpoint-every"))
-        return pl_fail(why, PL_EUSAGE, "--checkpoint-every needs --checkpoint DIR");
-    if (*end)
-        t->save_ns = pl_ns(n * unit);
+    const char *text = s->conf.checkpoint_every, *digits = text + strspn(text, "0123456789");
+    bool ok = isdigit((unsigned char)*text);
+    if (*digits) /* a time without a unit would be taken for updates */
+        ok = ok && isalpha((unsigned char)text[strlen(text) - 1]) &&
+             pl_opt_set(units, t, "checkpoint-every", text, 1, NULL) == PL_OK;
     else
-        t->save_updates = (uint64_t)n;
+        ok = ok && (t->save_updates = strtoull(text, NULL, 10)) > 0 && t->save_updates <= 1e9;
+    if (!ok)
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "
+                       "time, like 60s, 10m or 1h30m",
+                       text);
+    if (!s->conf.checkpoint[0] && pl_setup_is_set(s, "checkpoint-every"))
+        return pl_fail(&s->why, PL_EUSAGE, "--checkpoint-every needs --checkpoint DIR");
     return PL_OK;
 }
 
@@ -340,7 +340,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .second_ctx = t,
                                     .from = from,
                                     .save_dir = c->checkpoint[0] ? c->checkpoint : NULL,
-                                    .save_ns = t->save_ns,
+                                    .save_ns = pl_ns(t->save_s),
                                     .save_updates = t->save_updates,
                                     .save_keep = (size_t)c->checkpoint_keep,
                                     .save_epoch = train_epoch(t, from),

@@ -72,6 +72,12 @@ seconds 2hours 7200
 seconds 1h30m 5400
 seconds 1m30sec 90
 seconds 1day1second 86401
+for every in 5min 1h30m 1d '500 updates'; do
+    "$PACELINE" train --model quadratic --workers 1 --updates 3 --checkpoint saved \
+        --checkpoint-every "${every% updates}" >out 2>err || fail "every $every: $(cat err)"
+    grep -q "saved to saved every $every\$" err || fail "every $every: $(grep saved err)"
+    rm -r saved
+done
 
 echo "-- yes or no may be left out"
 says "--lr fixes" race sync --tune --lr 0.1

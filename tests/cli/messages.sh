@@ -68,8 +68,8 @@ step "refused before anything is made"
 says 2 "k cannot be more than the number of workers" \
     train --method kasync:k=99 --data digits --workers 2 --updates 5 --log-dir l --record r
 [ "$(wc -l <err)" -eq 1 ] || fail "a header before a refusal: $(cat err)"
-says 2 "checkpoint-every '10min' is neither" \
-    train --data digits --updates 5 --checkpoint-every 10min --checkpoint c
+says 2 "checkpoint-every '10.5' is neither" \
+    train --data digits --updates 5 --checkpoint-every 10.5 --checkpoint c
 says 2 "--checkpoint-every needs --checkpoint DIR" train --data digits --checkpoint-every 5
 [ ! -e l ] && [ ! -e r ] && [ ! -e c ] || fail "left behind: $(ls)"
 
