@@ -7,9 +7,9 @@
  * not; it does not know why.
  *
  * A worker that is disconnected keeps its place: for control it is still at work. If it returns
- * before its deadline, nothing has happened, and the result of its task counts. The deadline is as
- * long after it was last seen as a task may take before its worker counts as frozen. After it the
- * worker has left, its task is lost, and if it comes all the same, it joins as a new one.
+ * before its deadline, nothing has happened, and the result of its task counts. The deadline is
+ * learnt as below, and never later than --evict says. After it the worker has left, its task is
+ * lost, and if it comes all the same, it joins as a new one.
  *
  * A worker that is suspended has left, but its process is still there and may be in the middle of
  * its task: it was frozen or is quarantined. Its order is not cancelled, because its answer shows
@@ -229,10 +229,11 @@ static double life_learnt(const struct pl_engine *e) {
     return wait < LIFE_LEAST_NS ? LIFE_LEAST_NS : wait;
 }
 
-/* How long after its connection was lost a worker may return. */
+/* How long after its connection was lost a worker may return. A lost connection says more than
+ * silence, with which --evict may have to be patient. */
 static double life_return_ns(const struct pl_engine *e) {
-    double evict = e->job->evict;
-    return evict > 0 ? evict * 1e9 : life_learnt(e);
+    double evict = e->job->evict * 1e9, learnt = life_learnt(e);
+    return evict > 0 && evict < learnt ? evict : learnt;
 }
 
 int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {

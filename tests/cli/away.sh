@@ -49,14 +49,21 @@ relay() { # port
 
 echo "-- a worker that returns"
 # shellcheck disable=SC2086
-serve back $run --method sync --workers 2 --evict 100 --checkpoint "$work/saved"
+serve back $run --method sync --workers 2 --delay const:t=3 \
+    --checkpoint "$work/saved" --checkpoint-every 1
 relay 0
 through=$(cat "$work/relay.port")
 joined near "$port"
 joined far "$through"
 await "$work/back.err" "worker . joined over the network" # both have
+n=0
+until [ -e "$work/saved/latest" ]; do # of update 1: so long are tasks
+    n=$((n + 1))
+    [ $n -lt 1200 ] || fail "no update: $(cat "$work/back.err")"
+    sleep 0.1
+done
 kill -9 "$relay"
-await "$work/back.err" "worker . lost its connection; it keeps its place for 100 s"
+await "$work/back.err" "worker . lost its connection; it keeps its place for [3-9][0-9]\.*[0-9]* s"
 relay "$through"
 await "$work/back.err" "worker . is back after"
 grep -q "left\|joining again" "$work/back.err" "$work/far.out" && fail "$(cat "$work/back.err")"

@@ -191,10 +191,12 @@ TEST(a_worker_that_does_not_return_has_left) {
     check_end(h);
 }
 
-/* Without --evict the deadline is ten times the longest task so far, and at least ten seconds. */
+/* The deadline is ten times the longest task so far, and at least ten seconds, also if --evict is
+ * longer. */
 TEST(the_deadline_is_learnt) {
-    static const char *const evict[] = {"workers=2 evict=auto", "workers=2 evict=off"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const evict[] = {"workers=2 evict=auto", "workers=2 evict=off",
+                                        "workers=2 evict=1800"};
+    for (int i = 0; i < 3; i++) {
         struct host *h = host_new(evict[i]);
         disconnects(h, 1);
         listen_for(h, 9.8);

@@ -188,8 +188,8 @@ class Network(unittest.TestCase):
             time.sleep(0.1)
         self.fail(f"'{text}' did not come: {self.said(name)}")
 
-    def test_a_server_without_python_and_its_standby(self) -> None:
-        """The command that a script prints serves it; the server is killed, and replaced."""
+    def serve(self, updates: int) -> List[str]:
+        """The command that a script prints, for two workers."""
         init = os.path.join(self.folder, "init.safetensors")
         script = [sys.executable, "-c", SCRIPT, "sync"]
         env = dict(os.environ, PACELINE="init=" + init)
@@ -199,29 +199,51 @@ class Network(unittest.TestCase):
         line = next(x for x in printed.decode().splitlines() if "paceline serve" in x)
         command = shlex.split(line)
         for name, value in (
-            ("--updates", "300"),
+            ("--updates", str(updates)),
             ("--workers", "2"),
             ("--min-workers", "2"),  # or one does it all before the other is there
             ("--listen", "127.0.0.1:0"),
             ("--keys", self.keys),
+            ("--checkpoint", os.path.join(self.folder, "saved")),
         ):
             command[command.index(name) + 1] = value
-        saved = os.path.join(self.folder, "saved")
-        command[command.index("--checkpoint") + 1] = saved
-        command += ["--checkpoint-every", "5", "--checkpoint-keep", "1000"]
-        command += ["--requests", "a-token"]
-        first = self.begin("first", command)
-        self.wait_for("first", "HTTPS on port ")
-        url = "https://127.0.0.1:" + self.said("first").split("on port ")[1].split()[0]
-        standby = [PACELINE, "serve", "--standby", url, "--listen", "127.0.0.1:0"]
-        second = self.begin("second", [*standby, "--keys", self.keys, "--requests", "a-token"])
-        self.wait_for("second", "following")
-        workers = [
+        return [*command, "--requests", "a-token"]
+
+    def url(self, name: str) -> str:
+        self.wait_for(name, "HTTPS on port ")
+        return "https://127.0.0.1:" + self.said(name).split("on port ")[1].split()[0]
+
+    def join(self, url: str) -> List["subprocess.Popen[bytes]"]:
+        script = [sys.executable, "-c", SCRIPT, "sync"]
+        return [
             self.begin(
                 f"worker{i}", script, PACELINE=url, PACELINE_KEYS=self.keys, PACELINE_TOKEN=token
             )
             for i, token in enumerate(("a-token", ""))
         ]
+
+    def test_terminated(self) -> None:
+        """SIGTERM at a worker: it leaves, and nobody waits for it."""
+        self.begin("server", self.serve(10**6))
+        workers = self.join(self.url("server"))
+        self.wait_for("server", "worker 2 joined")
+        self.wait_for("server", "loss")
+        workers[1].terminate()
+        self.assertEqual(workers[1].wait(600), 143, self.said("worker1"))
+        self.wait_for("server", " left")
+        self.assertNotIn("lost its connection", self.said("server"))
+
+    def test_a_server_without_python_and_its_standby(self) -> None:
+        """The command that a script prints serves it; the server is killed, and replaced."""
+        command = self.serve(300)
+        saved = os.path.join(self.folder, "saved")
+        command += ["--checkpoint-every", "5", "--checkpoint-keep", "1000"]
+        first = self.begin("first", command)
+        url = self.url("first")
+        standby = [PACELINE, "serve", "--standby", url, "--listen", "127.0.0.1:0"]
+        second = self.begin("second", [*standby, "--keys", self.keys, "--requests", "a-token"])
+        self.wait_for("second", "following")
+        workers = self.join(url)
         self.wait_for("first", "worker 2 joined")
         self.wait_for("first", "a standby follows")
         os.makedirs(saved, exist_ok=True)

@@ -40,24 +40,24 @@ _ALONE = 20  # seconds without any worker after which the run ends, unless one j
 _OWNER = "--requests TOKEN, and one worker with PACELINE_TOKEN=TOKEN in its environment"
 _EVICT = 1800  # seconds without a result after which a worker is frozen, as for torch.distributed
 
-_serving: Set["Session"] = set()  # sessions of rank 0
+_open: Set["Session"] = set()  # sessions that have a seat, or a server
 _terminated = False
 
 
 def _terminate(number: int, _: Any) -> None:
-    """SIGTERM: the exit of the process ends the run in good order."""
+    """SIGTERM: the process exits in good order: it leaves the run, or ends it if it is rank 0."""
     global _terminated
     _terminated = True
     raise SystemExit(128 + number)
 
 
 def _watch_sigterm() -> None:
-    """SIGTERM is caught as long as a server depends on this process, unless the program does."""
+    """SIGTERM is caught as long as this process has a part in a run, unless the program does."""
     if threading.current_thread() is threading.main_thread():
         now = signal.getsignal(signal.SIGTERM)
-        if _serving and now is signal.SIG_DFL:
+        if _open and now is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
-        elif not _serving and now is _terminate:
+        elif not _open and now is _terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -144,6 +144,8 @@ class Session:
             number=self.role.rank + 1,
             checks=True,
         )
+        _open.add(self)
+        _watch_sigterm()
         if self.role.elsewhere:
             self.requests = str(self._client.server.get("requests", "token"))
             self.owns = claims and self.requests != "rank 0"
@@ -197,7 +199,7 @@ class Session:
             if options.get("resume") == "auto":
                 del served["resume"]
         self.server = _server.Server(role.socket, served, save)
-        _serving.add(self)
+        _open.add(self)
         _watch_sigterm()
 
     def _join(self, **seat: Any) -> _client.Client:
@@ -337,7 +339,7 @@ class Session:
         self._vector.release()
         if client is not None:
             client.close()
-        _serving.discard(self)
+        _open.discard(self)
         _watch_sigterm()
 
     def _lost(self) -> None:
