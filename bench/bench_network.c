@@ -32,6 +32,8 @@
 #define WORKERS 8
 #define REPEATS 15
 #define CURVE_KEY 41
+#define CIPHER "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM" /* that the gateway takes  \
+                                                                         */
 
 enum peer { TCP, GNUTLS, OPENSSL, ZEROMQ, CURVE, PEERS };
 
@@ -146,7 +148,7 @@ static void wire_gnutls(struct wire *w, bool server, const char *crt, const char
     bench_need(!gnutls_certificate_allocate_credentials(&c) &&
                    !gnutls_certificate_set_x509_key_file(c, crt, key, GNUTLS_X509_FMT_PEM) &&
                    !gnutls_init(&w->tls, server ? GNUTLS_SERVER : GNUTLS_CLIENT) &&
-                   !gnutls_priority_set_direct(w->tls, "NORMAL:-VERS-ALL:+VERS-TLS1.3", NULL) &&
+                   !gnutls_priority_set_direct(w->tls, CIPHER, NULL) &&
                    !gnutls_credentials_set(w->tls, GNUTLS_CRD_CERTIFICATE, c),
                "no TLS");
     gnutls_transport_set_int(w->tls, w->sock);
@@ -160,6 +162,7 @@ static void wire_gnutls(struct wire *w, bool server, const char *crt, const char
 static void wire_openssl(struct wire *w, bool server, const char *crt, const char *key) {
     SSL_CTX *c = SSL_CTX_new(TLS_method());
     bench_need(c && SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) &&
+                   SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256") &&
                    SSL_CTX_use_certificate_file(c, crt, SSL_FILETYPE_PEM) == 1 &&
                    SSL_CTX_use_PrivateKey_file(c, key, SSL_FILETYPE_PEM) == 1,
                "no OpenSSL");

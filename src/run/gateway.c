@@ -15,6 +15,11 @@
 #include "run/gateway_state.h"
 #include "sys/thread.h"
 
+/* A vector is encrypted at the speed of the cipher: the fastest comes first, whatever order the
+ * client has. */
+#define GATEWAY_TLS                                                                                \
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"      \
+    "%SERVER_PRECEDENCE"
 #define GATEWAY_PER_ADDRESS 1024u
 /* Connections stay with the thread that took them, whichever that was: with several for each
  * worker, vectors that arrive at the same time seldom wait for each other. */
@@ -22,7 +27,7 @@
 #define GATEWAY_THREADS 32u /* at most */
 /* Bytes of a connection, for the headers of a request and the next part of its body: the fewer of
  * them there can be, the more each has, because large parts take fewer calls of the system. */
-#define GATEWAY_ALL (32u * 1024 * 1024) /* of all connections together, */
+#define GATEWAY_ALL (32u * 1024 * 1024) /* of all that are expected together, */
 #define GATEWAY_LEAST (16u * 1024)      /* but each at least, */
 #define GATEWAY_MOST (512u * 1024)      /* and at most */
 #define GATEWAY_PEM (64 * 1024)
@@ -91,7 +96,17 @@ static int gateway_read(const char *folder, const char *name, bool secret, char 
         return pl_fail(why, PL_EUSAGE,
                        "the private key '%.300s' can be read by others; change that with chmod 600",
                        path);
+    if (n == GATEWAY_PEM - 1) return pl_fail(why, PL_EDATA, "'%.300s' is too long", path);
     return n > 0 ? PL_OK : pl_fail(why, PL_EDATA, "'%.300s' is empty", path);
+}
+
+/* The list of those who may join; without one, all may. A list that cannot be read is an error:
+ * whoever made it did not want everybody. */
+static int gateway_list(struct pl_gateway *g, struct pl_why *why) {
+    char path[500];
+    snprintf(path, sizeof path, "%s/allowed", g->conf.keys);
+    if (access(path, F_OK) && errno == ENOENT) return PL_OK;
+    return gateway_read(g->conf.keys, "allowed", false, &g->allowed, why);
 }
 
 static int gateway_keys(struct pl_gateway *g, struct pl_why *why) {
@@ -100,11 +115,7 @@ static int gateway_keys(struct pl_gateway *g, struct pl_why *why) {
     int rc = gateway_read(folder, "ca.pem", false, &g->pem[0], why);
     if (!rc) rc = gateway_read(folder, "server.pem", false, &g->pem[1], why);
     if (!rc) rc = gateway_read(folder, "server-key.pem", true, &g->pem[2], why);
-    if (!rc && gateway_read(folder, "allowed", false, &g->allowed, NULL)) {
-        free(g->allowed);
-        g->allowed = NULL;
-    }
-    return rc;
+    return rc ? rc : gateway_list(g, why);
 }
 
 static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struct pl_why *why) {
@@ -114,9 +125,10 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
     unsigned threads = GATEWAY_SPREAD * (unsigned)g->conf.n_clients;
     if (threads > GATEWAY_THREADS) threads = GATEWAY_THREADS;
     if (threads < GATEWAY_SPREAD) threads = GATEWAY_SPREAD;
-    unsigned room = 3 * (unsigned)g->conf.n_clients + 64;
-    unsigned each = room < GATEWAY_PER_ADDRESS ? room : GATEWAY_PER_ADDRESS;
-    unsigned memory = GATEWAY_ALL / room;
+    unsigned expected = 3 * (unsigned)g->conf.n_clients + 64;
+    unsigned each = expected < GATEWAY_PER_ADDRESS ? expected : GATEWAY_PER_ADDRESS;
+    unsigned room = expected + each; /* what one address cannot take is enough for all others */
+    unsigned memory = GATEWAY_ALL / expected;
     if (memory < GATEWAY_LEAST) memory = GATEWAY_LEAST;
     if (memory > GATEWAY_MOST) memory = GATEWAY_MOST;
     struct MHD_OptionItem options[] = {
@@ -128,7 +140,7 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
         {g->conf.keys ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, g->pem[0]},
         {MHD_OPTION_HTTPS_MEM_CERT, 0, g->pem[1]},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, g->pem[2]},
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, GATEWAY_TLS},
         {MHD_OPTION_END, 0, NULL},
     };
     struct pl_httpd_conf conf = {.flags = flags | (g->conf.keys ? MHD_USE_TLS : 0u),

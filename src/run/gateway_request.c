@@ -115,6 +115,7 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     uint64_t bytes = length ? strtoull(length, NULL, 10) : 0;
     *why = "the request is too long";
     if (r->route != ROUTE_NEXT && bytes >= sizeof r->text) return MHD_HTTP_CONTENT_TOO_LARGE;
+    *why = "the request must say how long it is (Content-Length)";
     if (pl_gateway_said(r, MHD_HTTP_HEADER_TRANSFER_ENCODING)) return MHD_HTTP_LENGTH_REQUIRED;
     r->into = r->text;
     r->room = (size_t)bytes;

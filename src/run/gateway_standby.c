@@ -15,6 +15,7 @@
 #include "run/gateway_state.h"
 #include "run/worker.h"
 #include "sys/address.h"
+#include "sys/certificates.h"
 
 #define STANDBY_POLL_NS (2 * GATEWAY_SECOND)   /* a request is answered after that at last */
 #define STANDBY_SILENT_NS (5 * GATEWAY_SECOND) /* without a request, before it is forgotten */
@@ -209,7 +210,7 @@ enum MHD_Result pl_gateway_standby(struct request *r) {
         return pl_gateway_answer(r, MHD_HTTP_CONFLICT,
                                  "workers of this server do not come over the network, and a "
                                  "standby could not stand in for them; use paceline serve");
-    if (g->conf.keys && strcmp(r->name, GATEWAY_SERVER) != 0)
+    if (g->conf.keys && strcmp(r->name, PL_CERTIFICATES_SERVER) != 0)
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, "a standby needs the server's certificate");
     if (bad || !standby_url(r, url, sizeof url))
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");

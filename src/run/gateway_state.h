@@ -31,7 +31,6 @@
     "the "                                                                                         \
     "same token in the header Paceline-Token"
 #define GATEWAY_URL 300
-#define GATEWAY_SERVER "server" /* the name in a server's certificate */
 #define PL_NO_COPY UINT64_MAX
 
 struct seat {

@@ -172,12 +172,13 @@ static int certificates_all(const char *folder, const char *hosts, const char *w
                             struct pl_why *why) {
     struct identity authority = {0}, server = {0}, member = {0};
     int made = certificates_authority_new(&authority, days);
-    if (!made) made = certificates_member_new(&server, "server", hosts, days, &authority);
+    if (!made)
+        made = certificates_member_new(&server, PL_CERTIFICATES_SERVER, hosts, days, &authority);
     if (!made) made = certificates_member_new(&member, worker, NULL, days, &authority);
     int rc = made ? certificates_fail(made, "the server", why) : PL_OK;
     if (!rc && mkdir(folder, 0700) && errno != EEXIST) rc = pl_fail_create(why, "folder", folder);
     if (!rc) rc = certificates_identity_write(&authority, folder, "ca", why);
-    if (!rc) rc = certificates_identity_write(&server, folder, "server", why);
+    if (!rc) rc = certificates_identity_write(&server, folder, PL_CERTIFICATES_SERVER, why);
     if (!rc) rc = certificates_identity_write(&member, folder, "worker", why);
     certificates_identity_free(&member);
     certificates_identity_free(&server);
@@ -198,6 +199,9 @@ int pl_certificates_make(const char *folder, const char *hosts, const char *work
         return pl_fail(why, PL_EUSAGE,
                        "a worker's name has 1 to 59 letters, digits, _ and -, unlike '%.80s'",
                        worker);
+    if (strcmp(worker, PL_CERTIFICATES_SERVER) == 0)
+        return pl_fail(why, PL_EUSAGE,
+                       "a worker cannot be called '%s': a standby is known by that name", worker);
     if (strlen(folder) > CERTIFICATES_PATH - 100)
         return pl_fail(why, PL_EUSAGE, "the name of the folder is too long");
     snprintf(path, sizeof path, "%s/ca-key.pem", folder);

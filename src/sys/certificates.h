@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+#define PL_CERTIFICATES_SERVER "server" /* the name in a server's certificate */
+
 /* Makes `folder` with ca.pem, ca-key.pem, server.pem, server-key.pem, and worker.pem and
  * worker-key.pem of a worker with this name. `hosts`: names and addresses of the server, with
  * commas between them. If the folder has an authority, makes folder/WORKER with ca.pem, worker.pem

@@ -59,8 +59,8 @@ static int http_keys(struct pl_link *l, const char *keys, const char *as, struct
     if (!tls) return PL_OK;
     if (!keys || !*keys)
         return pl_fail(why, PL_EUSAGE,
-                       "%s needs certificates; make them with paceline keys, and set PACELINE_KEYS "
-                       "to their folder",
+                       "%s needs certificates; make them with paceline keys, and give their folder "
+                       "by --keys, or in Python by PACELINE_KEYS",
                        l->url);
     if ((size_t)snprintf(l->ca, sizeof l->ca, "%s/ca.pem", keys) >= sizeof l->ca ||
         (size_t)snprintf(l->cert, sizeof l->cert, "%s/%s.pem", keys, as) >= sizeof l->cert ||

@@ -81,13 +81,20 @@ until grep -q "a connection from 127.0.0.1 ended before it asked" "$work/strict.
     [ $try -lt 100 ] || fail "the server did not report it: $(cat "$work/strict.err")"
     sleep 0.1
 done
-curl -s --cacert "$work/keys/ca.pem" --cert "$work/keys/worker.pem" \
-    --key "$work/keys/worker-key.pem" "$url/healthz" | grep -q ok || fail "no health"
+curl -sv --cacert "$work/keys/ca.pem" --cert "$work/keys/worker.pem" \
+    --key "$work/keys/worker-key.pem" "$url/healthz" 2>"$work/err" | grep -q ok || fail "no health"
+grep -q 'using TLSv*1.3 / .*AES_128_GCM' "$work/err" || fail "another cipher: $(cat "$work/err")"
 chmod 644 "$work/keys/alice/worker-key.pem"
 "$paceline" work "$url" --keys "$work/keys/alice" 2>"$work/err" && fail "a key for all was used"
 grep -q "can be read by others" "$work/err" || fail "$(cat "$work/err")"
 kill "$server"
 wait "$server" || :
+: >"$work/keys/allowed" # nobody is not everybody
+# shellcheck disable=SC2086
+"$paceline" serve $run --listen 127.0.0.1:0 --keys "$work/keys" 2>"$work/err" && fail "no list"
+grep -q "allowed' is empty" "$work/err" || fail "$(cat "$work/err")"
+"$paceline" keys --out "$work/keys" --name server 2>"$work/err" && fail "a worker is the server"
+grep -q "a standby is known by that name" "$work/err" || fail "$(cat "$work/err")"
 echo alice >"$work/keys/allowed"
 # shellcheck disable=SC2086
 serve listed $run --listen 127.0.0.1:0 --keys "$work/keys"

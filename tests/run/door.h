@@ -129,13 +129,19 @@ static inline void work_on(struct door *d, struct pl_link *l, uint64_t task) {
 
 /* --- by hand -------------------------------------------------------------------------------- */
 
-static inline int call(const struct door *d) {
+static inline int call_from(const struct door *d, const char *address) {
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr = {inet_addr(address)}};
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)pl_gateway_port(d->gateway)),
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(sock, (struct sockaddr *)&from, sizeof from), 0);
     assert_int_equal(connect(sock, (struct sockaddr *)&to, sizeof to), 0);
     return sock;
+}
+
+static inline int call(const struct door *d) {
+    return call_from(d, "127.0.0.1");
 }
 
 #define ANSWER 4096

@@ -235,6 +235,22 @@ static bool closed_by_server(int sock) {
     return poll(&p, 1, 0) == 1 && recv(sock, rest, sizeof rest, MSG_DONTWAIT) <= 0;
 }
 
+/* One address takes all connections that it can get, and says nothing: others are heard. */
+TEST(one_address_does_not_take_all) {
+    enum { MANY = 200, HELD = 64 };
+    struct door d;
+    int sock[MANY], closed = 0;
+    door_open(&d, 1, (struct pl_port_conf){0});
+    for (int i = 0; i < MANY; i++) sock[i] = call_from(&d, "127.0.0.2");
+    assert_int_equal(ask(&d, "GET /healthz" HOST "\r\n"), 200);
+    for (int i = 0; i < MANY; i++) {
+        closed += i < HELD && closed_by_server(sock[i]);
+        close(sock[i]);
+    }
+    assert_int_equal(closed, 0); /* or it was heard because their time was up */
+    door_close(&d);
+}
+
 /* One says nothing, one has stopped in the middle, and one sends a byte now and then for ever: the
  * server hangs up on all of them, and a worker works meanwhile. */
 TEST(slow_senders_are_disconnected) {
