@@ -117,7 +117,7 @@ class Failures(unittest.TestCase):
         time.sleep(0.5)
         begin = time.monotonic()
         os.kill(self.process[1].pid, signal.SIGINT)
-        self.assertLess(self.hear("interrupted", 1) - begin, 5)
+        self.assertLess(self.hear("interrupted", 1) - begin, 25)  # before rank 0 goes on
 
     def test_server_killed(self):
         for role in roles(2):
