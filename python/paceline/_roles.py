@@ -147,10 +147,18 @@ def _channel(
     return os.path.join(env.get("PWD") or os.getcwd(), f".paceline-keys-{job}")
 
 
+def _first_host(nodes: str) -> str:
+    """The machine of rank 0: the first of a list as Slurm writes it, "lab[07-12,20],login"."""
+    first = re.match(r"(\[[^]]*\]|[^][,])*", nodes)
+    return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", first.group()) if first else ""
+
+
 def _across(launcher: str, role: Role, where: str, job: str, env: Mapping[str, str]) -> Role:
     """The role in a run on several machines: those of rank 0's machine use its socket, the others
     its address. `job` is the same on all of them."""
-    master, port = env.get("MASTER_ADDR", ""), _number(env, "PACELINE_PORT")
+    nodes = env.get("SLURM_STEP_NODELIST", "") if launcher == "srun" else ""
+    master = env.get("MASTER_ADDR", "") or _first_host(nodes)
+    port = _number(env, "PACELINE_PORT")
     if port is None:
         port = (_number(env, "MASTER_PORT") or 29500) + 1
     if not master:

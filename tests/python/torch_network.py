@@ -62,7 +62,9 @@ class Handed(unittest.TestCase):
 
     def start(self, variables: Dict[str, str], rank: str) -> Any:
         env = {k: v for k, v in os.environ.items() if not k.startswith("PACELINE_KEYS")}
-        env.update(variables, MASTER_ADDR="127.0.0.1", PWD=self.folder)
+        env.update(variables, PWD=self.folder)
+        if "SLURM_STEP_NODELIST" not in variables:
+            env["MASTER_ADDR"] = "127.0.0.1"
         env["TMPDIR"] = os.path.join(self.folder, rank)  # as machines have their own
         os.mkdir(env["TMPDIR"])
         script = SCRIPT.replace(
@@ -109,6 +111,7 @@ class Handed(unittest.TestCase):
     def test_folder(self) -> None:
         slurm = dict(SLURM_STEP_NUM_TASKS="2", SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_JOB_ID="9")
         self.run_two(("SLURM_PROCID",), **slurm)
+        self.run_two(("SLURM_PROCID",), **slurm, SLURM_STEP_NODELIST="localhost,n[3-4]")
         # what others can read is not trusted
         os.mkdir(os.path.join(self.folder, ".paceline-keys-9"))
         os.chmod(os.path.join(self.folder, ".paceline-keys-9"), 0o755)

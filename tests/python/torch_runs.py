@@ -417,6 +417,9 @@ class Machines(unittest.TestCase):
         assert isinstance(channel, tuple)
         self.assertEqual(channel[1:3], (29500, False))
         slurm_far = dict(slurm, SLURM_NNODES="2", MASTER_ADDR="192.0.2.1", PWD="/shared/me")
+        first = dict(slurm, SLURM_NNODES="2", SLURM_PROCID="0")
+        for nodes, host in (("a[2-4]-b[07,9],c", "a2-b07"), ("lab3,lab4", "lab3"), ("x", "x")):
+            self.assertEqual(_roles.find(dict(first, SLURM_STEP_NODELIST=nodes)).host, host)
         self.assertEqual(_roles.find(slurm_far).channel, "/shared/me/.paceline-keys-7")
         for env in (
             dict(slurm, SLURM_STEP_TASKS_PER_NODE="4", SLURM_NNODES="1"),
