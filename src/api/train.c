@@ -29,8 +29,8 @@ struct train {
     struct pl_point last, scored;     /* the latest tick and evaluation */
     uint64_t updates;                 /* when metrics were last published, */
     double updated;                   /* and when that number last changed, since 1970 */
-    uint64_t save_updates;            /* between checkpoints, or 0 and */
-    double save_s;                    /* seconds */
+    uint64_t save_updates;            /* between checkpoints; 0 if it is a time */
+    double save_s;                    /* between checkpoints; 0 if it is a number of updates */
     int lock;                         /* of the folder of checkpoints; -1: none */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
     uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
@@ -119,7 +119,7 @@ static int train_every(struct train *t) {
         ok = ok && isalpha((unsigned char)text[strlen(text) - 1]) &&
              pl_opt_set(units, t, "checkpoint-every", text, 1, NULL) == PL_OK;
     else
-        ok = ok && (t->save_updates = strtoull(text, NULL, 10)) > 0 && t->save_updates <= 1e9;
+        ok = ok && strlen(text) < 10 && (t->save_updates = strtoull(text, NULL, 10)) > 0;
     if (!ok)
         return pl_fail(&s->why, PL_EUSAGE,
                        "checkpoint-every '%.40s' is neither a number of updates, like 500, nor a "

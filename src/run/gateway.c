@@ -100,8 +100,8 @@ static int gateway_read(const char *folder, const char *name, bool secret, char 
     return n > 0 ? PL_OK : pl_fail(why, PL_EDATA, "'%.300s' is empty", path);
 }
 
-/* The list of those who may join; without one, all may. A list that cannot be read is an error:
- * whoever made it did not want everybody. */
+/* Reads the list of names that may join. Without a list everybody may; a list that is empty or
+ * cannot be read is an error, so that a mistake does not let everybody in. */
 static int gateway_list(struct pl_gateway *g, struct pl_why *why) {
     char path[500];
     snprintf(path, sizeof path, "%s/allowed", g->conf.keys);

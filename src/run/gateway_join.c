@@ -13,8 +13,8 @@
 
 static bool join_allowed(const struct pl_gateway *g, const char *name) {
     size_t n = strlen(name);
-    if (!g->allowed || strcmp(name, PL_CERTIFICATES_SERVER) == 0)
-        return true; /* the other is a standby */
+    bool standby = strcmp(name, PL_CERTIFICATES_SERVER) == 0; /* it has the server's certificate */
+    if (!g->allowed || standby) return true;
     for (const char *at = g->allowed; (at = strstr(at, name)); at++)
         if ((at == g->allowed || at[-1] == '\n') && (at[n] == '\n' || !at[n])) return true;
     return false;

@@ -243,7 +243,7 @@ static bool alive(int pid) {
     return state && state != 'Z';
 }
 
-/* The update of the newest checkpoint of a folder; 0 if there is none. */
+/* Returns how many updates the newest checkpoint in a folder has, or 0 without a checkpoint. */
 static uint64_t newest_checkpoint(const char *path) {
     uint64_t newest = 0;
     DIR *dir = opendir(path);
