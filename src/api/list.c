@@ -162,8 +162,8 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
 
 /* The commands that read an option, in the item's detail. A replay is a simulation with changes. */
 static void list_readers(unsigned commands, char *out, size_t max) {
-    static const char *const command[] = {"simulate", "train", "race",    "plan",
-                                          "replay",   "eval",  "predict", "work"};
+    static const char *const command[] = {"simulate", "train, serve", "race",    "plan",
+                                          "replay",   "eval",         "predict", "work"};
     for (size_t i = 0; i < sizeof command / sizeof *command; i++)
         if (commands & 1U << i || (commands & PL_FOR_SIMULATE && 1U << i == PL_FOR_REPLAY))
             pl_append(out, max, "%s%s", out[0] ? ", " : "", command[i]);

@@ -114,6 +114,13 @@ static long http_ask(struct pl_link *l, const struct pl_newcomer *c, char about[
     return status;
 }
 
+/* What may be wrong if somebody is there who does not answer; "" if nobody is. */
+static const char *http_hint(const struct pl_link *l) {
+    if (l->side.silence != HTTP_FOREIGN) return "";
+    return l->ca[0] ? "; it does not speak HTTPS: was it started without --keys?"
+                    : "; it does not speak HTTP: was it started with --keys? Then give them here";
+}
+
 /* Whether it is too late to try again, with the reason; otherwise waits a little, and turns to the
  * next address. */
 static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf, bool first,
@@ -124,11 +131,12 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
         return pl_fail(why, PL_EUSAGE, "the server at %.200s is not trusted: %.200s", l->url,
                        l->side.error);
     if (now >= end)
-        return pl_fail(why, PL_EIO, "no server answers at %.200s: %.200s", l->url, l->side.error);
+        return pl_fail(why, PL_EIO, "no server answers at %.200s: %.200s%s", l->url, l->side.error,
+                       http_hint(l));
     if (first && conf->waiting) {
         char text[400];
-        snprintf(text, sizeof text, "no server answers at %.200s yet; waiting up to %.3g s", l->url,
-                 (double)conf->wait_ns * 1e-9);
+        snprintf(text, sizeof text, "no server answers at %.200s yet, waiting up to %.3g s%s",
+                 l->url, (double)conf->wait_ns * 1e-9, http_hint(l));
         conf->waiting(conf->ctx, text);
     }
     if (!interrupted)

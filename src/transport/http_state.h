@@ -33,9 +33,10 @@ enum end { END_NOT, END_LEFT, END_OVER, END_LOST };
 
 /* Why there was no answer. */
 enum http_silence {
-    HTTP_LOST,    /* or there was one */
-    HTTP_REFUSED, /* nobody listens there */
-    HTTP_STRANGER /* its certificate is not of our authority, or of another host */
+    HTTP_LOST,     /* or there was one */
+    HTTP_REFUSED,  /* nobody listens there */
+    HTTP_FOREIGN,  /* somebody does who does not speak HTTP, or HTTPS if that was asked for */
+    HTTP_STRANGER, /* its certificate is not of our authority, or of another host */
 };
 
 /* One kind of request and its connection. */

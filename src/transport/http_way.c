@@ -135,6 +135,7 @@ long pl_http_way_perform(struct http_way *w) {
     long error = 0;
     if (code == CURLE_COULDNT_CONNECT) curl_easy_getinfo(w->easy, CURLINFO_OS_ERRNO, &error);
     if (error == ECONNREFUSED) w->silence = HTTP_REFUSED;
+    if (code == CURLE_GOT_NOTHING || code == CURLE_SSL_CONNECT_ERROR) w->silence = HTTP_FOREIGN;
     if (code == CURLE_PEER_FAILED_VERIFICATION) w->silence = HTTP_STRANGER;
     curl_multi_remove_handle(w->multi, w->easy);
     if (!done && !w->error[0]) snprintf(w->error, sizeof w->error, "%s", curl_easy_strerror(code));

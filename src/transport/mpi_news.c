@@ -36,8 +36,8 @@ static bool news_admits(struct pl_port *p, int worker, struct pl_newcomer *c, st
         return false;
     }
     if (c->dim > 0 && c->dim != p->dim) {
-        pl_fail(why, PL_ERUN, "its model has %zu parameters and that of this program %zu", p->dim,
-                c->dim);
+        pl_fail(why, PL_ERUN, "the model of the run has %zu parameters, and that of the client %zu",
+                p->dim, c->dim);
         return false;
     }
     if (p->conf.admit) admission = p->conf.admit(p->conf.admit_ctx, c, why);

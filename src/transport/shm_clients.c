@@ -50,8 +50,8 @@ static int clients_seat(struct pl_port *p, const struct pl_newcomer *client, int
     size_t dim = p->memory.shape.dim;
     *why = (struct pl_why){.text = ""};
     if (client->dim != 0 && client->dim != dim) {
-        pl_fail(why, PL_ERUN, "its model has %zu parameters and that of this program %zu", dim,
-                client->dim);
+        pl_fail(why, PL_ERUN, "the model of the run has %zu parameters, and that of the client %zu",
+                dim, client->dim);
         return -1;
     }
     if (p->admit) admission = p->admit(p->admit_ctx, client, why);

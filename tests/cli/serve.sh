@@ -84,6 +84,9 @@ done
 curl -sv --cacert "$work/keys/ca.pem" --cert "$work/keys/worker.pem" \
     --key "$work/keys/worker-key.pem" "$url/healthz" 2>"$work/err" | grep -q ok || fail "no health"
 grep -q 'using TLSv*1.3 / .*AES_128_GCM' "$work/err" || fail "another cipher: $(cat "$work/err")"
+start_worker bare "127.0.0.1:$port"
+await "$work/bare.out" "does not speak HTTP: was it started with --keys?"
+kill "$worker"
 chmod 644 "$work/keys/alice/worker-key.pem"
 "$paceline" work "$url" --keys "$work/keys/alice" 2>"$work/err" && fail "a key for all was used"
 grep -q "can be read by others" "$work/err" || fail "$(cat "$work/err")"
@@ -133,6 +136,9 @@ serve elastic --data digits --model softmax --method async --workers 3 --min-wor
 start_worker e1 "127.0.0.1:$port"
 kept=$worker
 await "$work/e1.out" "as worker 1 of 3"
+start_worker keyed "127.0.0.1:$port" --keys "$work/keys"
+await "$work/keyed.out" "does not speak HTTPS: was it started without --keys?"
+kill "$worker"
 start_worker e2 "127.0.0.1:$port"
 await "$work/e2.out" "as worker 2 of 3"
 kill "$worker"

@@ -70,7 +70,7 @@ TEST(a_wrong_client_is_told_why) {
     longest[sizeof longest - 1] = 0;
     crew_open_with(&c, &pl_shm, 1, 33, true,
                    (struct pl_port_conf){.about = longest, .admit = judge, .admit_ctx = "ctx"});
-    refused(&c, (struct pl_newcomer){.dim = 34}, "has 33 parameters and that of this program 34");
+    refused(&c, (struct pl_newcomer){.dim = 34}, "has 33 parameters, and that of the client 34");
     refused(&c, (struct pl_newcomer){.fingerprint = "cnn-7"}, "this worker has 'cnn-7'");
     refused(&c, (struct pl_newcomer){.can = 2}, "no reason");
     refused(&c, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, "takes no evaluators");
