@@ -31,7 +31,6 @@
 #define GATEWAY_LEAST (16u * 1024)      /* but each at least, */
 #define GATEWAY_MOST (512u * 1024)      /* and at most */
 #define GATEWAY_PEM (64 * 1024)
-#define GATEWAY_REPORTS 10 /* refusals that are reported */
 
 void pl_gateway_look(struct pl_gateway *g) {
     uint64_t one = 1;
@@ -50,31 +49,30 @@ bool pl_gateway_over(struct pl_gateway *g) {
     return over;
 }
 
-/* Not everybody who knocks is reported. */
+/* Warns, but once of the same, and not of everybody who knocks. */
 static void gateway_warn(struct pl_gateway *g, const char *what) {
     pl_lock_enter(g->lock);
-    int n = g->n_reports < GATEWAY_REPORTS ? ++g->n_reports : 0;
+    int i = 0;
+    while (i < g->n_reports && strncmp(g->report[i], what, sizeof g->report[i] - 1) != 0) i++;
+    bool again = i < g->n_reports || g->n_reports == GATEWAY_REPORTS || g->over;
+    if (!again) snprintf(g->report[g->n_reports++], sizeof g->report[i], "%s", what);
     pl_lock_leave(g->lock);
-    if (n > 0)
+    if (!again)
         pl_log_warn(g->conf.log, "%s%s", what,
-                    n == GATEWAY_REPORTS ? "; further ones will not be reported" : "");
+                    i == GATEWAY_REPORTS - 1 ? "; further ones will not be reported" : "");
 }
 
-void pl_gateway_report(struct pl_gateway *g, const char *who, const char *what) {
-    char text[400];
-    snprintf(text, sizeof text, "a client%s%.100s was refused: %.200s", who[0] ? " " : "", who,
-             what);
-    gateway_warn(g, text);
+void pl_gateway_report(const struct request *r, const char *what) {
+    char text[400], from[PL_PEER_MAX];
+    pl_httpd_peer(r->connection, from);
+    snprintf(text, sizeof text, "%.100s at %s was refused: %.200s",
+             r->name[0] ? r->name : "a client", from, what);
+    gateway_warn(r->gateway, text);
 }
 
 /* The client has no TLS, or does not trust this server, or was only scanning ports. */
 static void gateway_silent(void *ctx, const char *from) {
     struct pl_gateway *g = ctx;
-    pl_lock_enter(g->lock);
-    bool again = g->over || strcmp(g->silent, from) == 0;
-    snprintf(g->silent, sizeof g->silent, "%s", from);
-    pl_lock_leave(g->lock);
-    if (again) return;
     char what[PL_PEER_MAX + 120];
     snprintf(what, sizeof what, "a connection from %s ended before it asked for anything%s", from,
              g->conf.keys ? "; does its client have certificates of this authority?" : "");

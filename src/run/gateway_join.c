@@ -92,7 +92,7 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     uint64_t lost = 0, most = atomic_load(&g->seen);
     const char *past = join_past(r, &lost);
     if (past) {
-        pl_gateway_report(g, r->name, past);
+        pl_gateway_report(r, past);
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, past);
     }
     struct seat *s = calloc(1, sizeof *s);
@@ -101,7 +101,7 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     if (pl_client_link_connect(&conf, &s->link, &welcome, &why)) {
         free(s);
         const char *sentence = strstr(why.text, " refuses: ");
-        pl_gateway_report(g, r->name, sentence ? sentence + 10 : why.text);
+        pl_gateway_report(r, sentence ? sentence + 10 : why.text);
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, sentence ? sentence + 10 : why.text);
     }
     while (most < lost && !atomic_compare_exchange_weak(&g->seen, &most, lost)) continue;

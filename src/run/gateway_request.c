@@ -101,7 +101,7 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     const char *key = NULL;
     size_t n;
     if ((*why = pl_gateway_stranger(r))) {
-        pl_gateway_report(r->gateway, r->name, *why);
+        pl_gateway_report(r, *why);
         return MHD_HTTP_FORBIDDEN;
     }
     r->route = request_route(method, url, &key, &n);

@@ -77,7 +77,7 @@ static unsigned votes_read(struct request *r, struct vote *v, const char **why) 
     v->worker = pl_gateway_key_worker(g->first, key);
     pl_lock_leave(g->lock);
     if (v->worker >= 0) return 0;
-    pl_gateway_report(g, r->name, "it has no key of the server that this standby follows");
+    pl_gateway_report(r, "it has no key of the server that this standby follows");
     *why = "this key is not of that server";
     return MHD_HTTP_FORBIDDEN;
 }

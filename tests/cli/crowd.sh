@@ -10,3 +10,4 @@ fi
 rm -rf none
 $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" storms 5
 $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" waiting 50
+$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" encrypted 20

@@ -101,8 +101,12 @@ grep -q "a standby is known by that name" "$work/err" || fail "$(cat "$work/err"
 echo alice >"$work/keys/allowed"
 # shellcheck disable=SC2086
 serve listed $run --listen 127.0.0.1:0 --keys "$work/keys"
-"$paceline" work "127.0.0.1:$port" --keys "$work/keys" 2>"$work/err" && fail "not in the list"
-grep -q "not in the list" "$work/err" || fail "$(cat "$work/err")"
+for i in 1 2; do
+    "$paceline" work "127.0.0.1:$port" --keys "$work/keys" 2>"$work/err" && fail "not in the list"
+    grep -q "not in the list" "$work/err" || fail "$(cat "$work/err")"
+done
+[ "$(grep -c "worker at 127.0.0.1 was refused: .*not in the list" "$work/listed.err")" = 1 ] ||
+    fail "reported once: $(cat "$work/listed.err")"
 kill "$server"
 wait "$server" || :
 
