@@ -80,7 +80,7 @@ fuzz-requests: setup ## send spoilt requests to a server while a worker works (R
 	@$(compile) $(BUILD) --parallel $(JOBS) --target test_strangers
 	@FUZZ_REQUESTS=$(REQUESTS) $(BUILD)/tests/test_strangers
 
-agree: setup build ## compare simulated and real time per update: within 10 % (three minutes)
+agree: setup build ## compare simulated and real time per update: within 10 % (four minutes)
 	@scripts/agree $(BUILD)/paceline
 
 storm: setup ## kill, stop and lie to real runs of every method (FAULTS=10000; three minutes)

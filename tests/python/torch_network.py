@@ -18,7 +18,9 @@ SCRIPT = """
 import sys, torch, paceline.torch as pl
 torch.manual_seed(3)
 model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
-opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model,
+groups = [{"params": model[0].parameters(), "lr": 0.02},
+          {"params": model[1:].parameters(), "weight_decay": 0.01}]
+opt = pl.Optimizer(torch.optim.SGD(groups, lr=0.05, momentum=0.9), model,
                    method=sys.argv[1], updates=30)
 g = torch.Generator().manual_seed(17 + opt.rank)
 while not opt.ended:
