@@ -43,6 +43,7 @@ struct engine_standing {
 struct engine_life {
     enum pl_life state;
     bool suspect;        /* it may be frozen, or is disconnected */
+    bool was_away;       /* it was disconnected during its task */
     uint64_t order;      /* task of a worker that has left and not answered yet; 0: none */
     uint64_t since_ns;   /* when it disconnected; if it is suspended, until when */
     uint64_t lost_ns;    /* what the engine had lost when its task started */

@@ -244,6 +244,7 @@ int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, str
     int rc = life_happens(e, worker, PL_LIFE_DISCONNECTS, now_ns, why);
     if (!was_present) return rc;
     l->since_ns = now_ns;
+    l->was_away = true;
     life_excuse(e, worker, 0);
     pl_engine_suspect(e, worker, now_ns);
     pl_log_warn(&e->job->log, "%s %d lost its connection; it keeps its place for %.3g s",
@@ -276,11 +277,13 @@ void pl_life_seen(struct pl_engine *e, int worker, uint64_t now_ns) {
 void pl_life_started(struct pl_engine *e, int worker) {
     e->lives.life[worker].lost_ns = e->lives.lost_ns;
     e->lives.life[worker].excused_ns = 0;
+    e->lives.life[worker].was_away = false;
 }
 
 uint64_t pl_life_spent(const struct pl_engine *e, int worker, uint64_t spent_ns) {
     const struct engine_life *l = &e->lives.life[worker];
     uint64_t excused_ns = l->excused_ns + e->lives.lost_ns - l->lost_ns;
+    if (l->was_away) return 0; /* it was silent before that was known */
     return spent_ns > excused_ns ? spent_ns - excused_ns : 0;
 }
 

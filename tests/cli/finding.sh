@@ -20,7 +20,7 @@ shows "try         paceline simulate --method abs --data digits" list abs
 shows "policy kasync" list kasync
 shows "method kasync" list kasync
 shows "methods     kardam" list kardam
-shows "commands    simulate, train, race, plan, replay" list workers
+shows "commands    simulate, train, serve, race, plan, replay" list workers
 shows "write       --workers N" list workers
 shows "answers     what do hostile workers send?" list signflip
 shows "filter: " list filter attack

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A network that falls into two halves: the one with most of the workers goes on, the other makes no
-# update that anybody sees, and its workers come over when the network is whole again. Hosts are
-# network namespaces.
+# update that anybody sees, and its workers come over when the network is whole again. A worker that
+# dies during the hand-over does not keep the standby from it. Hosts are network namespaces.
 . "${SOURCE_DIR:?}/tests/shell/hosts.sh"
 make_hosts 1
 "$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11
@@ -24,6 +24,7 @@ begin() { # host …
         w=$((w + 1))
         on "$host" "$paceline" work 10.77.0.1:7070 --keys "$work/keys" >"$work/$w.out" 2>&1 &
         pids="$pids $!"
+        eval "worker_$w=$!"
     done
     for w in 1 2 3; do await "$work/$w.out" "has a standby at"; done
 }
@@ -85,4 +86,14 @@ line 1 down
 await "$work/second.err" "it takes over after update"
 line 1 up
 check_replaced
-exit 0
+
+echo "-- a worker dies during the hand-over"
+begin s 1 1
+kill -9 "$first"
+await "$work/second.err" "does not answer"
+# shellcheck disable=SC2154
+kill -9 "$worker_1"
+await "$work/second.err" "the run begins with 2 of 3 workers"
+took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
+finish "$second"
+[ "$(updates second)" -gt "$took" ] || fail "$(said)"

@@ -106,16 +106,20 @@ unset PACELINE
 export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" PYTHONPATH="$SOURCE_DIR/python"
 export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
 
-six() { # name; each rank's host: all of the first, or two on each of three
+start_six() { # name, script; each rank's host: all of the first (near), or two on each of three
     started=
     for rank in 0 1 2 3 4 5; do
         if [ "$1" = near ]; then host=1 local=6; else host=$((1 + rank / 2)) local=2; fi
         on "$host" env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=$local MASTER_ADDR=10.77.0.11 \
             MASTER_PORT=29500 PACELINE_KEYS="$work/keys" TORCHELASTIC_RUN_ID="$net-$1" \
-            $python "$work/train.py" >"$work/$1.$rank" 2>"$work/$1.$rank.err" &
+            $python "$work/$2" >"$work/$1.$rank" 2>"$work/$1.$rank.err" &
         started="$started $!"
     done
     pids="$pids $started"
+}
+
+six() { # name
+    start_six "$1" train.py
     rank=0
     for p in $started; do
         wait "$p" || fail "rank $rank: $(cat "$work/$1.$rank.err")"
@@ -130,3 +134,61 @@ six far
 paste "$work/near.0" "$work/far.0" | awk '{
     for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d * d > 1e-10) bad = 1 }
     exit bad || NF != 12 }' || fail "$(cat "$work/near.0" "$work/far.0")"
+
+echo "-- PyTorch while a line is cut and a host dies"
+cat >"$work/elastic.py" <<'PY'
+import json, sys, time, torch, paceline.torch as pl
+
+torch.manual_seed(3)
+torch.set_num_threads(1)
+model = torch.nn.Linear(5, 1)
+opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.02), model, method="async",
+                   updates=10**9)
+g = torch.Generator().manual_seed(17 + opt.rank)
+print("joined", flush=True, file=sys.stderr)
+try:
+    while not opt.ended:
+        x = torch.randn(8, 5, generator=g)
+        opt.zero_grad()
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        opt.step(loss)
+        time.sleep(0.01)
+finally:
+    opt.close()
+    if opt.rank == 0:
+        print(json.dumps({"loss": float(loss), "tasks": opt.summary()["run"]["tasks"]}))
+PY
+await_lines() { # pattern, number
+    n=0
+    until [ "$(lines "$work/cut.0.err" "$1")" -ge "$2" ]; do
+        n=$((n + 1))
+        [ $n -lt 2400 ] || fail "$2 times '$1' did not come: $(tail -n 20 "$work"/cut.*.err)"
+        sleep 0.1
+    done
+}
+
+start_six cut elastic.py
+for rank in 0 1 2 3 4 5; do await "$work/cut.$rank.err" "joined"; done
+line 2 down
+await_lines "lost its connection" 2
+line 2 up
+await_lines "is back after" 2
+line 3 down
+# shellcheck disable=SC2086
+set -- $started
+kill -9 "$5" "$6"
+await_lines "did not return" 2
+kill "$1" # rank 0 ends the run
+wait "$1" || [ $? = 143 ] || fail "rank 0: $(cat "$work/cut.0.err")"
+for rank in 1 2 3; do
+    shift
+    wait "$1" || fail "rank $rank: $(cat "$work/cut.$rank.err")"
+done
+$python - "$work/cut.0" <<'PY' || fail "$(cat "$work/cut.0")"
+import json, sys
+run = json.load(open(sys.argv[1]))
+tasks = run["tasks"]
+assert run["loss"] < 0.01, run
+assert tasks.pop("started") == sum(tasks.values()), tasks
+PY

@@ -214,6 +214,21 @@ TEST(the_deadline_is_learnt) {
     }
 }
 
+/* How long a task took in which the network was away for a while is not learnt. */
+TEST(a_lost_connection_teaches_nothing) {
+    struct host *h = host_new("workers=2 evict=auto");
+    round_of(h, 1);
+    answers(h, 0);
+    listen_for(h, 8); /* so long it took until the loss was noticed */
+    disconnects(h, 1);
+    connects(h, 1);
+    answers(h, 1);
+    disconnects(h, 0);
+    listen_for(h, 10.5);
+    assert_int_equal(life(h, 0), PL_ABSENT);
+    check_end(h);
+}
+
 TEST(a_suspended_worker_that_disconnects_has_gone) {
     struct host *h = host_new("workers=3 evict=2");
     answers(h, 0);

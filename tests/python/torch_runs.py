@@ -293,13 +293,18 @@ class Ended(unittest.TestCase):
         return out, err
 
     def test_terminated(self):
-        """SIGTERM on rank 0: there is a checkpoint, and the exit status tells the signal."""
-        p = script(self.make + "steps(opt, model)", self.socket)
-        self.assertEqual(p.stdout.readline(), "began\n")
-        p.send_signal(signal.SIGTERM)
-        self.end(p)
-        self.assertEqual(p.returncode, 128 + signal.SIGTERM)
-        self.assertTrue(self.saved())
+        """SIGTERM on rank 0: the run ends with a checkpoint, and the exit status tells the signal."""
+        closes = "try: steps(opt, model)\nfinally: opt.close()"
+        limited = self.make.replace("'async',", "'async', updates=10**9,")
+        for text in (self.make + "steps(opt, model)", limited + closes):
+            p = script(text, self.socket)
+            self.assertEqual(p.stdout.readline(), "began\n")
+            p.send_signal(signal.SIGTERM)
+            _, err = self.end(p)
+            self.assertEqual(p.returncode, 128 + signal.SIGTERM, err)
+            self.assertTrue(self.saved())
+            for name in os.listdir(self.checkpoints):
+                os.unlink(os.path.join(self.checkpoints, name))
 
     def test_exception(self):
         """An exception on rank 0: there is a checkpoint, and the other ranks hear about it."""

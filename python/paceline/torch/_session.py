@@ -403,17 +403,22 @@ class Session:
             with contextlib.suppress(RunError):
                 self._client.end()
 
+    @property
+    def _ends(self) -> bool:
+        """Whether the run ends when its owner leaves."""
+        return not self.limited or _terminated
+
     def close(self) -> None:
         """Leaves the run; if that has no limit of its own and this is its owner, it ends now. Rank 0
         also waits until it has ended, and gives the model the final weights."""
-        if not self.limited:
+        if self._ends:
             self._end()
         self._close()
 
     def _close(self) -> None:
         atexit.unregister(self._at_exit)
         if not self.ended:
-            self._finish(over=self.owns and not self.limited)
+            self._finish(over=self.owns and self._ends)
         self.check()
 
     def _told(self) -> str:
