@@ -196,7 +196,14 @@ void cli_race_board(const struct race *r);
 void cli_race_prediction(const struct race *r); /* real races only */
 int cli_race_print_json(const struct race *r);
 
-/* What the table's caption and the JSON object say about the ranking. */
+/* How many of the runs that have a result reached the target. */
+enum race_arrived { RACE_NONE, RACE_SOME, RACE_ALL };
+enum race_arrived cli_race_arrived(const struct race *r);
+
+/* What the table's caption, the JSON object and the page say about the ranking. */
 const char *cli_race_sorting(const struct race *r);
+
+/* Says where the learning rates come from; returns whether they make a comparison fair. */
+bool cli_race_rates_are(const struct race *r, const char **how);
 
 #endif
