@@ -174,8 +174,13 @@ void cli_progress_end(struct cli_progress *p);
 void cli_progress_into(int fd);
 void cli_progress_many(struct cli_progress *p, double share, const char *under_way);
 
+/* Ctrl-C, SIGTERM and SIGHUP end what goes on in good order, and a second one of them at once. */
 void cli_catch_signals(void);
 bool cli_interrupted(void);
+
+/* For the handler of a signal: how many count so far, with this one. One that was sent twice counts
+ * once, and so does SIGHUP after another. */
+int cli_signal(int number);
 double cli_now(void); /* seconds of a clock that only goes forward */
 
 /* Flushes standard output. Returns CLI_FAILED after printing an error if that fails. */

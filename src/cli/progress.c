@@ -20,17 +20,31 @@
 #define PROGRESS_LARGE 1e5    /* losses have an exponent from here on */
 #define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
-/* Atomic because the handler may run on any thread. */
-static atomic_int progress_signals;
+#define PROGRESS_SAME_NS 300000000 /* a signal that comes again so soon is no second wish */
 
-/* A terminal that closes may send SIGHUP twice; only another signal after the first ends at once.
- */
+/* Atomic because the handler may run on any thread. */
+static atomic_int progress_signals, progress_first; /* how many count, and the first one */
+static atomic_llong progress_first_ns;
+
+/* `timeout` sends a signal to the program and then to its group, so that it comes twice, and so may
+ * the SIGHUP of a terminal that closes. */
+int cli_signal(int number) {
+    struct timespec t;
+    int first = 0;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    long long now = t.tv_sec * 1000000000LL + t.tv_nsec, at = atomic_load(&progress_first_ns);
+    if (atomic_compare_exchange_strong(&progress_first, &first, number)) {
+        atomic_store(&progress_first_ns, now);
+        return atomic_fetch_add(&progress_signals, 1) + 1;
+    }
+    /* at 0, another thread is about to store when the first one came */
+    bool again = number == first && (at == 0 || now - at < PROGRESS_SAME_NS);
+    if (again || number == SIGHUP) return atomic_load(&progress_signals);
+    return atomic_fetch_add(&progress_signals, 1) + 1;
+}
+
 static void progress_on_signal(int number) {
-    int none = 0;
-    if (number == SIGHUP)
-        atomic_compare_exchange_strong(&progress_signals, &none, 1);
-    else if (atomic_fetch_add(&progress_signals, 1) > 0)
-        _exit(130);
+    if (cli_signal(number) > 1) _exit(130);
 }
 
 void cli_catch_signals(void) {
