@@ -78,7 +78,8 @@ void cli_race_alone(pl_setup *one);
 
 bool cli_race_has_rate(const struct race_entrant *e); /* in its name, as @lr=… */
 
-/* Finds the entrant's best learning rate by simulated runs. */
+/* Finds the entrant's best learning rate by simulated runs, at least this many. */
+#define RACE_TUNE_LEAST 5
 int cli_race_tune(struct race *r, int i);
 
 /* Something to do: a run of an entrant, or finding its learning rate. */

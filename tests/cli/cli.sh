@@ -39,7 +39,7 @@ refused() {
 # busy machine any worker may be one.
 said() {
     grep -v -e '^  tuned ' -e '^paceline: warning: .*worker [0-9]* is slow: ' \
-        -e ' workers [0-9]*/[0-9]*  unused [0-9]*$' err
+        -e ' workers [0-9]*/[0-9]*  unused [0-9]*$' -e '^[0-9]* of .*[0-9] runs done' err
 }
 
 # works ARGUMENTS...: status 0, silent on standard error.
