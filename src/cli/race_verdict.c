@@ -280,7 +280,7 @@ static void race_put_result(FILE *f, const struct race *r, const struct race_ent
     if (m.n == 0) return;
     fputs(" (", f);
     race_put_mean(f, m);
-    fputs(reached ? " s)" : ")", f);
+    fputs(!reached ? ")" : m.bound == RACE_EXACT ? " s)" : " s on average)", f);
 }
 
 /* Begins a sentence by a word, or by what follows if that is "". The first sentence of all, which
@@ -402,6 +402,17 @@ static bool race_diverged(const struct race *r, const struct race_entrant *e) {
     return cli_race_diverged(r, e) > 0;
 }
 
+static bool race_did_not_run(const struct race *r, const struct race_entrant *e) {
+    return cli_race_done(r, e) == 0;
+}
+
+/* They are not in the order. */
+static void race_say_absent(FILE *f, const struct race *r) {
+    const struct race_entrant *all[RACE_ENTRANTS];
+    for (int i = 0; i < r->n; i++) all[i] = &r->entrant[i];
+    race_say_all(f, r, all, r->n, race_did_not_run, "did not run.");
+}
+
 static void race_say_missed(FILE *f, const struct race *r, const struct race_entrant *const *order,
                             int n) {
     if (n == 1)
@@ -432,6 +443,7 @@ char *cli_race_verdict(const struct race *r) {
     }
     if (reached) race_say_all(f, r, order, n, race_never_came, "did not reach the target.");
     race_say_all(f, r, order, n, race_diverged, "diverged.");
+    race_say_absent(f, r);
     if (race_untuned(r)) race_say_rates(f, r);
     return fclose(f) == 0 ? text : NULL;
 }
