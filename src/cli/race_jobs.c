@@ -260,7 +260,7 @@ static void jobs_wait(struct jobs *j, struct cli_progress *progress, struct poll
                 jobs_ended(j, &j->running[i]);
                 j->running[i] = j->running[--j->n_running];
             }
-    jobs_show(j, progress);
+    if (!j->stop && !cli_interrupted()) jobs_show(j, progress); /* else runs end unfinished */
 }
 
 static void jobs_terminate(const struct jobs *j) {

@@ -225,6 +225,7 @@ wait $pid && fail "an interrupted race has status 0"
 has '^sync '
 has '^kasync@updates=100000000 *not run'
 has '^kasync@updates=100000000 did not run\.$'
+grep -q '^3 of 3 runs done' err && fail "a run that was interrupted counts: $(cat err)"
 grep -q -- "--resume stopped" err || fail "an interrupted race said $(cat err)"
 
 echo "-- side by side"
