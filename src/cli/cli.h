@@ -132,8 +132,8 @@ void cli_start(void *ctx, const char *header, const char *json);
 
 /* On a terminal, one line that is refreshed while a run goes on. Otherwise, and on terminals that
  * cannot move the cursor (TERM=dumb), a line per evaluation, but not more than one per per cent of
- * the run and one per minute; or a line per run in a race. Also ends the run on Ctrl-C and
- * SIGTERM. */
+ * the run and one per minute; or a line per tenth of a run in a race, and at its end. Also ends the
+ * run on Ctrl-C and SIGTERM. */
 enum cli_progress_how {
     CLI_PROGRESS_ALL,
     CLI_PROGRESS_PER_RUN,
@@ -152,6 +152,7 @@ struct cli_progress {
     double begun, share_begun;    /* the clock and the share of the run when it was first seen */
     double at, samples;           /* the run's time and samples at the last line; NAN: none */
     double share;                 /* of the run at the last line of a file */
+    double done;                  /* runs, for cli_progress_many, at the last line of a file */
 };
 void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progress_how how,
                         pl_setup *setup);
@@ -169,13 +170,31 @@ int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);
 
 /* For runs of other processes that share one line. A process that has called cli_progress_into
- * shows no line, and writes the share of its run that is done, a number per line, to the file. The
- * process with the line shows the share of all, and in words what is under way. */
+ * shows no line, and writes to the file: the share of its run that is done, a number per line; and
+ * if it carries out several runs, by cli_progress_tell, "runs", how many have ended, and how many
+ * there will be at least. */
 void cli_progress_into(int fd);
-void cli_progress_many(struct cli_progress *p, double share, const char *under_way);
+void cli_progress_tell(int ended, int least);
 
+/* The process with the line shows how many runs of all are done, and in words what is under way;
+ * in a file, a line per per cent. Only if their number is `known` there is a percentage, because it
+ * would go down when there are more. */
+struct cli_progress_runs {
+    int ended, least;
+    double under_way; /* the shares of the others, added up */
+    bool known;       /* there will not be more than `least` */
+    bool steady;      /* what has been done tells how long the rest takes */
+};
+void cli_progress_many(struct cli_progress *p, const struct cli_progress_runs *runs,
+                       const char *under_way);
+
+/* Ctrl-C, SIGTERM and SIGHUP end what goes on in good order, and a second one of them at once. */
 void cli_catch_signals(void);
 bool cli_interrupted(void);
+
+/* For the handler of a signal: how many count so far, with this one. One that was sent twice counts
+ * once, and so does SIGHUP after another. */
+int cli_signal(int number);
 double cli_now(void); /* seconds of a clock that only goes forward */
 
 /* Flushes standard output. Returns CLI_FAILED after printing an error if that fails. */

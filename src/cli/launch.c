@@ -53,8 +53,8 @@ struct launch {
 static volatile sig_atomic_t launch_signal, launch_signals;
 
 static void launch_catch(int number) {
+    launch_signals = cli_signal(number);
     launch_signal = number;
-    launch_signals++;
 }
 
 /* --- the folder -------------------------------------------------------------------------- */

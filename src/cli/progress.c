@@ -17,20 +17,35 @@
 #define PROGRESS_LEAST 1e-3   /* seconds worth showing */
 #define PROGRESS_SHARE 0.01   /* of the run, or of its time so far, between two lines of a file, */
 #define PROGRESS_LINE 60      /* unless this many seconds have passed */
+#define PROGRESS_TENTH 0.1    /* of a run of a race, between two lines of a file */
 #define PROGRESS_LARGE 1e5    /* losses have an exponent from here on */
 #define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
-/* Atomic because the handler may run on any thread. */
-static atomic_int progress_signals;
+#define PROGRESS_SAME_NS 300000000 /* a signal that comes again so soon is no second wish */
 
-/* A terminal that closes may send SIGHUP twice; only another signal after the first ends at once.
- */
+/* Atomic because the handler may run on any thread. */
+static atomic_int progress_signals, progress_first; /* how many count, and the first one */
+static atomic_llong progress_first_ns;
+
+/* `timeout` sends a signal to the program and then to its group, so that it comes twice, and so may
+ * the SIGHUP of a terminal that closes. */
+int cli_signal(int number) {
+    struct timespec t;
+    int first = 0;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    long long now = t.tv_sec * 1000000000LL + t.tv_nsec, at = atomic_load(&progress_first_ns);
+    if (atomic_compare_exchange_strong(&progress_first, &first, number)) {
+        atomic_store(&progress_first_ns, now);
+        return atomic_fetch_add(&progress_signals, 1) + 1;
+    }
+    /* at 0, another thread is about to store when the first one came */
+    bool again = number == first && (at == 0 || now - at < PROGRESS_SAME_NS);
+    if (again || number == SIGHUP) return atomic_load(&progress_signals);
+    return atomic_fetch_add(&progress_signals, 1) + 1;
+}
+
 static void progress_on_signal(int number) {
-    int none = 0;
-    if (number == SIGHUP)
-        atomic_compare_exchange_strong(&progress_signals, &none, 1);
-    else if (atomic_fetch_add(&progress_signals, 1) > 0)
-        _exit(130);
+    if (cli_signal(number) > 1) _exit(130);
 }
 
 void cli_catch_signals(void) {
@@ -72,6 +87,8 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
     if (!(p->time > 0) && !(p->updates > 0) && !(p->epochs > 0) && !cli_has_target(setup))
         p->updates = PROGRESS_UPDATES;
     p->refreshes = how != CLI_PROGRESS_QUIET && cli_can_erase() && progress_into < 0;
+    if (how == CLI_PROGRESS_PER_RUN && !p->refreshes && progress_into < 0)
+        p->next = cli_now() + PROGRESS_LINE;
     snprintf(p->name, sizeof p->name, "%s", name);
 }
 
@@ -134,14 +151,16 @@ static void progress_fit(struct progress_line *l, size_t width) {
     }
 }
 
+static void progress_begin_eta(struct cli_progress *c, double share) {
+    if (!isnan(c->begun)) return;
+    c->begun = cli_now();
+    c->share_begun = share;
+}
+
 /* How long it will still take by the clock, from the share that was done since it began. */
 static void progress_eta(struct progress_line *l, struct cli_progress *c, double share) {
+    progress_begin_eta(c, share);
     double now = cli_now(), done = share - c->share_begun;
-    if (isnan(c->begun)) {
-        c->begun = now;
-        c->share_begun = share;
-        return;
-    }
     if (!(done > 0) || now - c->begun < PROGRESS_FIRST) return;
     double s = (now - c->begun) * (1 - share) / done;
     if (s < 60)
@@ -220,15 +239,24 @@ static size_t progress_width(void) {
     return size.ws_col > 1 ? size.ws_col - 1u : 79u;
 }
 
+/* Whether an evaluation gets a line of a file. The last one of a run of a race has it anyway. */
+static bool progress_is_far(const struct cli_progress *c, const struct pl_point *p, double share,
+                            double now) {
+    if (c->how == CLI_PROGRESS_PER_RUN)
+        return share < 1 && (share >= c->share + PROGRESS_TENTH || now >= c->next);
+    if (isnan(c->at) || now >= c->next) return true;
+    return share < 0 ? p->time >= c->at * (1 + PROGRESS_SHARE)
+                     : share >= 1 || share >= c->share + PROGRESS_SHARE;
+}
+
 void cli_progress_point(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
+    bool prints = c->how == CLI_PROGRESS_ALL || c->how == CLI_PROGRESS_PER_RUN;
     c->last = *p;
     c->scored = true;
-    if (c->refreshes || c->how != CLI_PROGRESS_ALL) return;
+    if (c->refreshes || !prints || progress_into >= 0) return;
     double share = progress_share(c, p), now = cli_now();
-    bool far = share < 0 ? p->time >= c->at * (1 + PROGRESS_SHARE)
-                         : share >= 1 || share >= c->share + PROGRESS_SHARE;
-    if (!isnan(c->at) && !far && now < c->next) return;
+    if (!progress_is_far(c, p, share, now)) return;
     c->share = share;
     c->next = now + PROGRESS_LINE;
     progress_print(c, p, 1000);
@@ -245,14 +273,36 @@ int cli_progress_tick(void *ctx, const struct pl_point *p) {
     return 0;
 }
 
-void cli_progress_many(struct cli_progress *c, double share, const char *under_way) {
+void cli_progress_tell(int ended, int least) {
+    if (progress_into >= 0) dprintf(progress_into, "runs %d %d\n", ended, least);
+}
+
+/* Whether enough has been done for a line of a file. As long as the number of runs may grow, only
+ * runs that ended count. */
+static bool progress_many_is_due(struct cli_progress *c, const struct cli_progress_runs *r) {
+    double now = cli_now(), step = PROGRESS_SHARE * r->least;
+    double done = r->ended + (r->known ? r->under_way : 0);
+    if (!r->known && step < 1) step = 1;
+    if (done < c->done + step && !(r->known && done >= r->least && c->done < done) && now < c->next)
+        return false;
+    c->done = done;
+    c->next = now + PROGRESS_LINE;
+    return true;
+}
+
+void cli_progress_many(struct cli_progress *c, const struct cli_progress_runs *r,
+                       const char *under_way) {
     struct progress_line line = {.n = 0};
-    if (!c->refreshes || !progress_is_due(c)) return;
-    progress_field(&line, 1, "%s", c->name);
-    progress_field(&line, 0, "%3.0f %%", floor(100 * share));
-    progress_eta(&line, c, share);
+    double share = r->known && r->least > 0 ? (r->ended + r->under_way) / r->least : -1;
+    if (c->how == CLI_PROGRESS_QUIET || r->least < 1) return;
+    if (share >= 0) progress_begin_eta(c, share);
+    if (c->refreshes ? !progress_is_due(c) : !progress_many_is_due(c, r)) return;
+    progress_field(&line, 1, "%d of %s%d runs done", r->ended, r->known ? "" : "at least ",
+                   r->least);
+    if (share >= 0) progress_field(&line, 0, "%3.0f %%", floor(100 * share));
+    if (share >= 0 && share < 1 && r->steady) progress_eta(&line, c, share);
     progress_field(&line, 3, "%s", under_way);
-    progress_put(c, &line, progress_width());
+    progress_put(c, &line, c->refreshes ? progress_width() : 1000);
 }
 
 void cli_progress_end(struct cli_progress *p) {

@@ -78,7 +78,8 @@ void cli_race_alone(pl_setup *one);
 
 bool cli_race_has_rate(const struct race_entrant *e); /* in its name, as @lr=… */
 
-/* Finds the entrant's best learning rate by simulated runs. */
+/* Finds the entrant's best learning rate by simulated runs, at least this many. */
+#define RACE_TUNE_LEAST 5
 int cli_race_tune(struct race *r, int i);
 
 /* Something to do: a run of an entrant, or finding its learning rate. */
@@ -196,7 +197,14 @@ void cli_race_board(const struct race *r);
 void cli_race_prediction(const struct race *r); /* real races only */
 int cli_race_print_json(const struct race *r);
 
-/* What the table's caption and the JSON object say about the ranking. */
+/* How many of the runs that have a result reached the target. */
+enum race_arrived { RACE_NONE, RACE_SOME, RACE_ALL };
+enum race_arrived cli_race_arrived(const struct race *r);
+
+/* What the table's caption, the JSON object and the page say about the ranking. */
 const char *cli_race_sorting(const struct race *r);
+
+/* Says where the learning rates come from; returns whether they make a comparison fair. */
+bool cli_race_rates_are(const struct race *r, const char **how);
 
 #endif

@@ -1,6 +1,6 @@
 /* The runs of a race, side by side: a child process per simulated run, and one for every entrant
  * whose rate is tuned. A child shares the data that the race has opened, and sends lines through a
- * pipe: the share of its run that is done, and at the end what cli_race_take enters. So results
+ * pipe: what is done of its run, or its runs, and at the end what cli_race_take enters. So results
  * do not depend on the number of children, a run that crashes ends nothing else, and the memory is
  * that of as many runs as there are children. Real runs would disturb each other's times, and a
  * dashboard shows runs of its own process: those go one after the other, in this process.
@@ -27,7 +27,8 @@ struct job {
     pid_t pid;
     int fd;              /* the end of the pipe that the race reads */
     struct race_task of; /* what the child does */
-    double share;        /* of it that is done */
+    double share;        /* of its run that is done */
+    int ended, least;    /* of the runs that find a rate */
     bool reported;       /* it sent its last line */
     char *text;          /* a line that has no end yet */
     size_t n;
@@ -39,10 +40,12 @@ struct jobs {
     bool tuning[RACE_ENTRANTS]; /* it has begun, */
     bool rated[RACE_ENTRANTS];  /* the entrant may race */
     bool begun[RACE_ENTRANTS][RACE_SEEDS];
-    struct job *running;           /* [race->jobs] */
-    int n_running, n_left, n_done; /* tasks not begun, and ended */
-    int status;                    /* of the first task that failed */
-    bool stop;                     /* begin no more: results cannot be written */
+    struct job *running;   /* [race->jobs] */
+    int n_running, n_left; /* n_left: tasks that have not begun; */
+    int n_unrated;         /* those of them that find a rate */
+    int n_ended, n_raced;  /* runs that have ended; n_raced: without those that find a rate */
+    int status;            /* of the first task that failed */
+    bool stop;             /* begin no more: results cannot be written */
 };
 
 /* --- the child --------------------------------------------------------------------------- */
@@ -83,7 +86,9 @@ static bool jobs_start(struct jobs *j, struct race_task task) {
     if (pid == 0) jobs_child(j, task, self, ends[1]);
     close(ends[1]);
     if (pid < 0) close(ends[0]);
-    if (pid > 0) j->running[j->n_running++] = (struct job){.pid = pid, .fd = ends[0], .of = task};
+    if (pid > 0)
+        j->running[j->n_running++] =
+            (struct job){.pid = pid, .fd = ends[0], .of = task, .least = RACE_TUNE_LEAST};
     return pid > 0;
 }
 
@@ -109,6 +114,14 @@ static void jobs_mark(struct jobs *j, struct race_task task) {
     *(task.seed == RACE_TUNING ? &j->tuning[task.entrant] : &j->begun[task.entrant][task.seed]) =
         true;
     j->n_left--;
+    if (task.seed == RACE_TUNING) j->n_unrated--;
+}
+
+/* Counts what a task has done. */
+static void jobs_count(struct jobs *j, struct race_task task, int ended) {
+    bool tunes = task.seed == RACE_TUNING;
+    j->n_ended += tunes ? ended : 1;
+    if (!tunes) j->n_raced++;
 }
 
 /* Runs of an entrant that this process has to carry out. */
@@ -140,7 +153,7 @@ static void jobs_here(struct jobs *j, struct race_task task) {
     int status = j->work(j->race, task, &line);
     if (line) jobs_take(j, task, line);
     if (status != CLI_OK) jobs_failed(j, task, status);
-    j->n_done++;
+    jobs_count(j, task, j->race->entrant[task.entrant].n_tried);
     free(line);
 }
 
@@ -162,6 +175,7 @@ static void jobs_begin(struct jobs *j) {
 /* --- children at work -------------------------------------------------------------------- */
 
 static void jobs_line(struct jobs *j, struct job *c, const char *line) {
+    if (sscanf(line, "runs %d %d", &c->ended, &c->least) > 0) return;
     if (*line != '{') {
         c->share = strtod(line, NULL);
         return;
@@ -178,7 +192,7 @@ static void jobs_ended(struct jobs *j, struct job *c) {
     free(c->text);
     while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
         ;
-    j->n_done++;
+    jobs_count(j, c->of, c->ended);
     if (c->reported || cli_interrupted()) return;
     int failed = WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : CLI_FAILED;
     cli_progress_erase();
@@ -213,20 +227,27 @@ static bool jobs_read(struct jobs *j, struct job *c) {
     return true;
 }
 
+/* A rate that helps is followed by more, so how many runs there will be is known once all entrants
+ * have one. With a target, how long a run takes is known once one has reached it. */
 static void jobs_show(const struct jobs *j, struct cli_progress *progress) {
-    double done = j->n_done;
+    struct cli_progress_runs runs = {.ended = j->n_ended,
+                                     .least = j->n_ended + j->n_left +
+                                              j->n_unrated * (RACE_TUNE_LEAST - 1),
+                                     .known = j->n_unrated == 0,
+                                     .steady = !j->race->target || j->n_raced > 0};
     char text[200] = "";
     for (int i = 0; i < j->n_running; i++) {
         const struct job *c = &j->running[i];
         bool tunes = c->of.seed == RACE_TUNING;
-        done += c->share;
         cli_append(text, sizeof text, "%s%s%.40s", i ? ", " : "", tunes ? "tuning " : "",
                    j->race->entrant[c->of.entrant].name);
         if (!tunes) cli_append(text, sizeof text, " %.0f %%", floor(100 * c->share));
+        if (!tunes) runs.under_way += c->share;
+        runs.least += tunes ? c->least : 1;
+        runs.ended += tunes ? c->ended : 0;
+        runs.known = runs.known && !tunes;
     }
-    int all = j->n_done + j->n_running + j->n_left;
-    snprintf(progress->name, sizeof progress->name, "%d of %d done", j->n_done, all);
-    cli_progress_many(progress, done / all, text);
+    cli_progress_many(progress, &runs, text);
 }
 
 /* Waits a while for news of the children. */
@@ -239,7 +260,7 @@ static void jobs_wait(struct jobs *j, struct cli_progress *progress, struct poll
                 jobs_ended(j, &j->running[i]);
                 j->running[i] = j->running[--j->n_running];
             }
-    jobs_show(j, progress);
+    if (!j->stop && !cli_interrupted()) jobs_show(j, progress); /* else runs end unfinished */
 }
 
 static void jobs_terminate(const struct jobs *j) {
@@ -253,8 +274,9 @@ static void jobs_plan(struct jobs *j) {
         const struct race_entrant *e = &r->entrant[i];
         j->rated[i] = !r->tune || isfinite(e->tuned) || cli_race_has_rate(e);
         j->n_left += jobs_left(r, i);
-        if (!j->rated[i]) j->n_left += cli_race_mine(r, (struct race_task){i, RACE_TUNING});
+        if (!j->rated[i]) j->n_unrated += cli_race_mine(r, (struct race_task){i, RACE_TUNING});
     }
+    j->n_left += j->n_unrated;
 }
 
 int cli_race_jobs(struct race *r, race_work work) {
@@ -267,7 +289,7 @@ int cli_race_jobs(struct race *r, race_work work) {
     if (j && running && polled) {
         *j = (struct jobs){.race = r, .work = work, .running = running};
         jobs_plan(j);
-        cli_progress_begin(&progress, "", r->quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_TERMINAL,
+        cli_progress_begin(&progress, "", r->quiet ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL,
                            r->setup);
         for (jobs_begin(j); j->n_running > 0; jobs_begin(j)) {
             bool end = j->stop || cli_interrupted();

@@ -56,24 +56,6 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     putchar('\n');
 }
 
-/* Where learning rates come from; returns whether they make a comparison fair. */
-static bool race_rates(const struct race *r, const char **how) {
-    int n_best = 0, n_given = 0;
-    for (int i = 0; i < r->n; i++) {
-        n_given += cli_race_has_rate(&r->entrant[i]);
-        n_best += isfinite(r->entrant[i].tuned);
-    }
-    bool one = cli_number(r->setup, "lr") > 0, all = n_best + n_given == r->n;
-    *how = n_given == r->n         ? "learning rates as given"
-           : one && n_given == 0   ? "one learning rate for all"
-           : one                   ? "one learning rate for all that have none of their own"
-           : n_best == r->n        ? "each method at its own best learning rate"
-           : all                   ? "each method at its own best learning rate, or that of its @lr"
-           : n_best + n_given == 0 ? "each method at its own default learning rate"
-                                   : "some methods at their default learning rates";
-    return all;
-}
-
 /* The rates that were tried, a line per entrant. */
 static void race_tried(const struct race *r) {
     bool any = false, timed = false;
@@ -105,7 +87,7 @@ static void race_resolution(const struct race *r) {
     double within = cli_race_within(r);
     if (within > 0)
         printf("times to target known to %s %.1g s; ", cli_signs((char[]){"±"}), within);
-    else if (r->target)
+    else if (cli_race_arrived(r) != RACE_NONE)
         printf("times to target of the first evaluation that meets it, refined to the update; ");
 }
 
@@ -127,6 +109,15 @@ char *cli_race_workload(const struct race *r) {
     return fclose(f) == 0 ? text : NULL;
 }
 
+/* When accuracy and loss were measured; the RMSE of ratings always is at the end. */
+static const char *race_scored(const struct race *r) {
+    enum race_arrived arrived = r->rates ? RACE_NONE : cli_race_arrived(r);
+    return arrived == RACE_NONE  ? "at the end"
+           : arrived == RACE_ALL ? "at the evaluation that met the target"
+                                 : "at the evaluation that met the target, or at the end of a run "
+                                   "that missed it";
+}
+
 /* What raced, on what, and how the rows are sorted. */
 static void race_caption(const struct race *r) {
     char *workload = cli_race_workload(r);
@@ -140,9 +131,9 @@ static void race_caption(const struct race *r) {
     race_resolution(r);
     if (r->n_seeds > 1) printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
     const char *rates;
-    race_rates(r, &rates);
-    printf("%s; accuracy and loss at the %s\n\n", rates,
-           r->target ? "evaluation that met the target" : "end");
+    cli_race_rates_are(r, &rates);
+    printf("%s; %s and training loss %s\n\n", rates, r->rates ? "test RMSE" : "test accuracy",
+           race_scored(r));
 }
 
 void cli_race_board(const struct race *r) {
@@ -167,14 +158,6 @@ void cli_race_board(const struct race *r) {
     char *verdict = cli_race_verdict(r);
     if (verdict) printf("\n%s", cli_signs(verdict));
     free(verdict);
-    const char *rates;
-    char model[RACE_PATH] = "";
-    pl_setup_get(r->setup, "model", model, sizeof model);
-    if (n > 1 && !race_rates(r, &rates) && strcmp(model, "none") != 0)
-        printf("Learning rates were not tuned: this compares rates as much as methods, and factors "
-               "are not\ncomparable. %s\n",
-               r->real && !r->tune ? "To tune, give --delay, or --rates of a simulated race."
-                                   : "To tune, leave out --tune no and --lr.");
     race_tried(r);
 }
 

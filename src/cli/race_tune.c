@@ -21,7 +21,11 @@ struct tune {
     double base;  /* the method's own rate */
     double limit; /* seconds of the race; 0: none */
     double best, best_time, best_error;
+    int n_runs; /* that have ended */
+    int n_left; /* rates to try after the present one, at least */
 };
+
+_Static_assert(RACE_TUNE_LEAST == 1 + 2 * TUNE_MISSES, "its own rate, and those that do not help");
 
 /* One run at the rate. Adds up its time to the target, NAN if it is not reached, and its error. */
 static int tune_run(struct tune *t, double lr, int seed, double *seconds, double *error) {
@@ -50,6 +54,8 @@ static int tune_run(struct tune *t, double lr, int seed, double *seconds, double
         cli_progress_end(&progress);
         if (rc) status = cli_fail(rc, "in '%s': %s", t->entrant->name, pl_setup_why(one));
     }
+    t->n_runs++;
+    cli_progress_tell(t->n_runs, t->n_runs + t->n_left);
     if (run) {
         double rmse = pl_run_number(run, "test_rmse"), loss = pl_run_number(run, "loss");
         double accuracy = pl_run_number(run, "test_accuracy");
@@ -104,6 +110,12 @@ static void tune_say(const struct tune *t) {
     fputc('\n', stderr);
 }
 
+/* Rates to try after this one if none of them helps. */
+static int tune_left(int way, int step, int misses) {
+    int here = TUNE_MISSES - misses - 1, room = TUNE_STEPS - step;
+    return (here < room ? here : room) + (way > 0 ? TUNE_MISSES : 0);
+}
+
 int cli_race_tune(struct race *r, int i) {
     struct tune t = {.race = r,
                      .entrant = &r->entrant[i],
@@ -111,7 +123,8 @@ int cli_race_tune(struct race *r, int i) {
                      .limit = cli_number(r->setup, "time"),
                      .best = NAN,
                      .best_time = NAN,
-                     .best_error = NAN};
+                     .best_error = NAN,
+                     .n_left = RACE_TUNE_LEAST - 1};
     bool better = false;
     if (cli_race_has_rate(t.entrant)) return CLI_OK;
     t.entrant->n_tried = 0;
@@ -119,6 +132,7 @@ int cli_race_tune(struct race *r, int i) {
     for (int way = 1; way >= -1; way -= 2)
         for (int step = 1, misses = 0; step <= TUNE_STEPS && misses < TUNE_MISSES; step++) {
             if (status != CLI_OK || cli_interrupted()) return status;
+            t.n_left = tune_left(way, step, misses);
             status = tune_try(&t, ldexp(t.base, way * step), &better);
             misses = better ? 0 : misses + 1;
         }

@@ -6,6 +6,7 @@
  * times lies above 1. A run that ended without reaching the target would have needed at least the
  * time it had, and counts with that; a mean or a factor of such runs is a bound, and is shown as
  * one. A run that diverged would never have arrived: its entrant has no time and no factor. */
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -117,8 +118,22 @@ struct race_mean cli_race_factor(const struct race *r, const struct race_entrant
 
 /* --- the order --------------------------------------------------------------------------- */
 
+enum race_arrived cli_race_arrived(const struct race *r) {
+    int done = 0, reached = 0;
+    for (int i = 0; i < r->n; i++) {
+        done += cli_race_done(r, &r->entrant[i]);
+        reached += cli_race_reached(r, &r->entrant[i]);
+    }
+    return reached == done ? RACE_ALL : reached == 0 ? RACE_NONE : RACE_SOME;
+}
+
 const char *cli_race_sorting(const struct race *r) {
-    return r->target ? "time to target, then loss" : "loss";
+    if (!r->target) return "training loss";
+    switch (cli_race_arrived(r)) {
+    case RACE_NONE: return "training loss, because no method reached the target";
+    case RACE_SOME: return "time to target, then training loss";
+    default: return "time to target";
+    }
 }
 
 /* Entrants that reached the target in every run are first, by time; then those that missed it in
@@ -148,6 +163,50 @@ const struct race_entrant *cli_race_baseline(const struct race *r) {
     for (int i = 0; i < n; i++)
         if (order[i]->synchronous) return order[i];
     return NULL;
+}
+
+/* --- learning rates ---------------------------------------------------------------------- */
+
+bool cli_race_rates_are(const struct race *r, const char **how) {
+    int n_best = 0, n_given = 0, n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const struct race_entrant *e = &r->entrant[i];
+        if (cli_race_done(r, e) == 0) continue; /* it may have no rate yet */
+        n++;
+        n_given += cli_race_has_rate(e);
+        n_best += isfinite(e->tuned);
+    }
+    bool one = cli_number(r->setup, "lr") > 0, all = n_best + n_given == n;
+    *how = n_given == n            ? "learning rates as given"
+           : one && n_given == 0   ? "one learning rate for all"
+           : one                   ? "one learning rate for all that have none of their own"
+           : n_best == n           ? "each method at its own best learning rate"
+           : all                   ? "each method at its own best learning rate, or that of its @lr"
+           : n_best + n_given == 0 ? "each method at its own default learning rate"
+                                   : "some methods at their default learning rates";
+    return all;
+}
+
+/* Whether learning rates may be the reason for what the race shows. */
+static bool race_untuned(const struct race *r) {
+    const struct race_entrant *order[RACE_ENTRANTS];
+    const char *how;
+    char model[RACE_PATH] = "";
+    pl_setup_get(r->setup, "model", model, sizeof model);
+    return cli_race_order(r, order) > 1 && strcmp(model, "none") != 0 &&
+           !cli_race_rates_are(r, &how);
+}
+
+static void race_say_rates(FILE *f, const struct race *r) {
+    char delay[RACE_PATH] = "";
+    pl_setup_get(r->setup, "delay", delay, sizeof delay);
+    bool unknown = r->real && strcmp(delay, "auto") == 0; /* nothing can be simulated */
+    fprintf(f,
+            "This compares learning rates as much as methods: at other rates the order %smay "
+            "differ. %s\n",
+            cli_race_arrived(r) == RACE_NONE ? "" : "and the factors ",
+            unknown ? "To tune, give --delay, or --rates of a simulated race."
+                    : "To tune, leave out --tune no and --lr.");
 }
 
 /* --- sentences --------------------------------------------------------------------------- */
@@ -221,7 +280,15 @@ static void race_put_result(FILE *f, const struct race *r, const struct race_ent
     if (m.n == 0) return;
     fputs(" (", f);
     race_put_mean(f, m);
-    fputs(reached ? " s)" : ")", f);
+    fputs(!reached ? ")" : m.bound == RACE_EXACT ? " s)" : " s on average)", f);
+}
+
+/* Begins a sentence by a word, or by what follows if that is "". The first sentence of all, which
+ * a page prints in bold, says that rates were not tuned. */
+static void race_begin(FILE *f, const struct race *r, const char *word) {
+    bool qualified = ftell(f) == 0 && race_untuned(r);
+    if (qualified) fputs("With learning rates that were not tuned, ", f);
+    if (*word) fprintf(f, "%c%s", qualified ? tolower(*word) : *word, word + 1);
 }
 
 /* Entrants from the first on that cannot be told apart from it. */
@@ -229,10 +296,11 @@ static void race_say_level(FILE *f, const struct race *r, const struct race_entr
                            int level) {
     int seeds = cli_race_done(r, order[0]),
         more = race_more_seeds(race_lead(r, order[0], order[1]));
+    race_begin(f, r, "The");
     if (cli_race_reached(r, order[0]) > 0)
-        fprintf(f, "The earliest to reach a %s of %g were ", race_metric(r), race_goal(r));
+        fprintf(f, " earliest to reach a %s of %g were ", race_metric(r), race_goal(r));
     else
-        fputs("The lowest losses at the end were those of ", f);
+        fputs(" lowest training losses at the end were those of ", f);
     for (int i = 0; i < level; i++) race_put_result(f, r, order[i], i, level);
     fprintf(f, ", which cannot be told apart with %d seed%s; ", seeds, seeds > 1 ? "s" : "");
     if (more < VERDICT_MORE)
@@ -242,11 +310,34 @@ static void race_say_level(FILE *f, const struct race *r, const struct race_entr
         fputs(seeds > 1 ? "more would hardly help.\n" : "run more with --seeds.\n", f);
 }
 
+/* The only entrant that has a result is neither first nor last. */
+static void race_say_alone(FILE *f, const struct race *r, const struct race_entrant *e) {
+    struct race_mean time = cli_race_time(r, e), loss = cli_race_mean(e->loss, r->n_seeds);
+    int seeds = cli_race_done(r, e);
+    if (cli_race_reached(r, e) > 0) {
+        fprintf(f, "%s reached a %s of %g", e->name, race_metric(r), race_goal(r));
+        if (time.n > 0) {
+            fputs(" after ", f);
+            race_put_mean(f, time);
+            fputs(" s", f);
+        }
+    } else {
+        fprintf(f, "%s had a training loss of ", e->name);
+        race_put_mean(f, loss);
+        fputs(" at the end", f);
+    }
+    fprintf(f, ", with %d seed%s.\n", seeds, seeds > 1 ? "s" : "");
+}
+
 /* The leader, or all that cannot be told apart from it; returns how many these are. */
 static int race_say_first(FILE *f, const struct race *r, const struct race_entrant *const *order,
                           int n) {
     bool timed = cli_race_reached(r, order[0]) > 0;
     int level = 1;
+    if (n == 1) {
+        race_say_alone(f, r, order[0]);
+        return 1;
+    }
     while (timed && cli_race_reached(r, order[n - 1]) == 0) n--;
     while (level < n && race_lead(r, order[0], order[level]).gap.n > 0 &&
            !race_is_clear(race_lead(r, order[0], order[level])))
@@ -255,11 +346,12 @@ static int race_say_first(FILE *f, const struct race *r, const struct race_entra
         race_say_level(f, r, order, level);
         return level;
     }
+    race_begin(f, r, "");
     race_put_result(f, r, order[0], 0, 1);
     if (timed)
         fprintf(f, " was the first to reach a %s of %g", race_metric(r), race_goal(r));
     else
-        fputs(" had the lowest loss at the end", f);
+        fputs(" had the lowest training loss at the end", f);
     if (n > 1 && timed && race_lead(r, order[0], order[1]).gap.n > 0) {
         fputs(", ", f);
         race_put_mean(f, race_lead(r, order[0], order[1]).gap);
@@ -310,6 +402,26 @@ static bool race_diverged(const struct race *r, const struct race_entrant *e) {
     return cli_race_diverged(r, e) > 0;
 }
 
+static bool race_did_not_run(const struct race *r, const struct race_entrant *e) {
+    return cli_race_done(r, e) == 0;
+}
+
+/* They are not in the order. */
+static void race_say_absent(FILE *f, const struct race *r) {
+    const struct race_entrant *all[RACE_ENTRANTS];
+    for (int i = 0; i < r->n; i++) all[i] = &r->entrant[i];
+    race_say_all(f, r, all, r->n, race_did_not_run, "did not run.");
+}
+
+static void race_say_missed(FILE *f, const struct race *r, const struct race_entrant *const *order,
+                            int n) {
+    if (n == 1)
+        fprintf(f, "%s did not reach", order[0]->name);
+    else
+        race_begin(f, r, "No method reached");
+    fprintf(f, " a %s of %g.\n", race_metric(r), race_goal(r));
+}
+
 char *cli_race_verdict(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS];
     int n = cli_race_order(r, order), said = 0;
@@ -318,8 +430,7 @@ char *cli_race_verdict(const struct race *r) {
     FILE *f = n > 0 ? open_memstream(&text, &size) : NULL;
     if (!f) return NULL;
     bool reached = cli_race_reached(r, order[0]) > 0;
-    if (r->target && !reached)
-        fprintf(f, "No method reached a %s of %g.\n", race_metric(r), race_goal(r));
+    if (r->target && !reached) race_say_missed(f, r, order, n);
     if (race_diverged(r, order[0]) && !reached)
         ; /* the lowest loss of runs that all diverged says nothing */
     else if (reached || cli_race_mean(order[0]->loss, r->n_seeds).n > 0)
@@ -332,5 +443,7 @@ char *cli_race_verdict(const struct race *r) {
     }
     if (reached) race_say_all(f, r, order, n, race_never_came, "did not reach the target.");
     race_say_all(f, r, order, n, race_diverged, "diverged.");
+    race_say_absent(f, r);
+    if (race_untuned(r)) race_say_rates(f, r);
     return fclose(f) == 0 ? text : NULL;
 }

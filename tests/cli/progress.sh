@@ -134,6 +134,30 @@ out, err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", 
 check(len(re.findall(r"^  tuned (?:a?sync): lr [\d.]+, the best of \d+$", err, re.M)) == 2,
       f"tuning: {err!r}")
 check(len(re.findall(r"^[12]/2 a?sync  [\d.]+ s  loss", err, re.M)) == 2, f"race: {err!r}")
+
+
+def grows(text, what):
+    """Runs that are done, and per cent of them, never become fewer; while their number may grow
+    there is no percentage, which would go back, and no time that is left."""
+    lines = re.findall(r"(\d+) of (at least )?(\d+) runs done(?:  +(\d+) %)?(.*)", text)
+    ended = [int(l[0]) for l in lines]
+    shares = [int(l[3]) for l in lines if l[3]]
+    check(ended == sorted(ended) and shares == sorted(shares), f"{what} goes back: {text!r}")
+    check(all(bool(l[1]) != bool(l[3]) for l in lines), f"{what}: per cent of what: {text!r}")
+    check(not any(l[1] and "ETA" in l[4] for l in lines), f"{what}: a guess: {text!r}")
+    return lines
+
+
+told = grows(err, "a race in a pipe")
+check(any(l[1] and "tuning " in l[4] for l in told), f"tuning in a pipe: {err!r}")
+check(told and told[-1][0] == told[-1][2] and told[-1][3] == "100", f"the end of a race: {err!r}")
+err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", "30", "--tune", "no"])[1]
+told = grows(err, "a race that is not tuned")
+check(told and all(l[2] == "2" for l in told), f"a race that is not tuned: {err!r}")
+with tempfile.TemporaryDirectory() as folder:
+    small = ["--data", "digits:samples=600,test=100", "--model", "softmax", "--target-accuracy",
+             "0.8", "--time", "1000", "--seeds", "2", "--out", os.path.join(folder, "race")]
+    grows(on_terminal(["race", "sync", "async"] + small, 120)[0], "a race on a terminal")
 check(piped(["race", "sync", "--model", "quadratic", "--updates", "30", "--quiet"])[1] == "",
       "race --quiet is not quiet")
 

@@ -20,7 +20,8 @@ echo "-- each method at its own best rate"
 works race sync async gap-aware@lr=0.03 $small --target-accuracy 0.6 --time 400 --out tuned
 has 'simulated race: data digits:samples=300,test=50, model softmax, workers 3'
 has 'target: test accuracy 0.6'
-has 'then loss; times to target of the first evaluation that meets it, refined to the update; '
+has '^sorted by time to target.*; times to target of the first evaluation that meets it, '
+has ', refined to the update; '
 has 'each method at its own best learning rate, or that of its @lr'
 has '^learning rates tried, and seconds to target '
 has '^sync  .* 0.1: .*  0.2: .*  0.4: '
@@ -80,24 +81,67 @@ quick='--model quadratic --updates 30 --quiet'
 # shellcheck disable=SC2086
 works race sync async $quick --tune no --out untuned
 has 'each method at its own default learning rate'
-has 'Learning rates were not tuned'
+has '^With learning rates that were not tuned, '
+has '^This compares learning rates as much as methods: .*To tune, leave out --tune no and --lr'
+has '^sorted by training loss; '
+has '; test accuracy and training loss at the end$'
+has 'not tuned, .* lowest training loss'
 # shellcheck disable=SC2086
 works race sync async $quick --lr 0.05 --out single
 has 'one learning rate for all;'
-has 'Learning rates were not tuned'
+has '^With learning rates that were not tuned, '
 # shellcheck disable=SC2086
 works race sync@lr=0.1 sync@lr=0.2 async@lr=0.05 $quick --lr 0.3 --out given
 has 'learning rates as given'
-grep -q 'not tuned' out && fail "rates were given: $(cat out)"
+grep -q 'not tuned\|as much as methods' out && fail "rates were given: $(cat out)"
 # shellcheck disable=SC2086
 works race sync async $quick --out best-of-all
 has 'each method at its own best learning rate'
 has 'and the error at the end in simulated runs'
-grep -q 'not tuned' out && fail "rates were tuned: $(cat out)"
+grep -q 'not tuned\|as much as methods' out && fail "rates were tuned: $(cat out)"
 # shellcheck disable=SC2086
 works race --resume best-of-all --quiet kasync
 has '^kasync .*: .*: ' # the rates tried are kept, and those of more methods added
 [ "$(grep -c '^[ks].*: .*: ' out)" -eq 2 ] || fail "rates tried: $(cat out)"
+
+# the table and race.json have the same sentences, the first of which says what holds for all
+# shellcheck disable=SC2086
+works race sync async kasync:k=2 --lr 0.4 --seeds 2 $small --target-accuracy 0.5 --time 400 \
+    --out one-rate
+told() { sed -n '/^ "verdict"/,/^ \]/s/^  "\(.*\)",*$/\1/p' "$1/race.json"; }
+told one-rate >verdict
+[ "$(wc -l <verdict)" -ge 2 ] || fail "the verdict: $(cat verdict)"
+while read -r line; do grep -qxF -- "$line" out || fail "not in the table: $line"; done <verdict
+head -n 1 verdict | grep -q '^With learning rates that were not tuned, ' ||
+    fail "the first sentence: $(cat verdict)"
+tail -n 1 verdict | grep -q '^This compares learning rates as much' || fail "$(cat verdict)"
+
+echo "-- nobody, some or all reach the target"
+has '^sorted by time to target; '
+has 'test accuracy and training loss at the evaluation that met the target$'
+# shellcheck disable=SC2086
+works race sync async --tune no $small --target-accuracy 0.99 --time 5 --out nobody
+has '^sorted by training loss, because no method reached the target; each method'
+has 'test accuracy and training loss at the end$'
+has '^With learning rates that were not tuned, no method reached a test accuracy of 0.99\.$'
+has '^The lowest training losses at the end were those of '
+# shellcheck disable=SC2086
+works race sync@lr=1e-6 async@lr=0.3 $small --target-accuracy 0.5 --time 400 --out some
+has '^sorted by time to target, then training loss; times to target of'
+has 'at the evaluation that met the target, or at the end of a run that missed it$'
+
+echo "-- one method is not compared with itself"
+# shellcheck disable=SC2086
+works race sync --tune no $small --target-accuracy 0.99 --time 5 --out lone
+told lone >verdict
+grep -qx 'sync did not reach a test accuracy of 0.99\.' verdict || fail "$(cat verdict)"
+grep -qx 'sync had a training loss of [0-9.]* at the end, with 1 seed\.' verdict ||
+    fail "$(cat verdict)"
+# shellcheck disable=SC2086
+works race async@lr=0.3 $small --target-accuracy 0.5 --time 400 --seeds 2 --out lone-there
+told lone-there >verdict
+grep -q '^async@lr=0.3 reached a .* of 0.5 after [0-9.]* ± [0-9.]* s, with 2 seeds' verdict ||
+    fail "$(cat verdict)"
 
 echo "-- time to target does not depend on when a run is evaluated"
 # shellcheck disable=SC2086
@@ -135,7 +179,7 @@ works race --resume known
 has 'times to target known to ± 0.08 s'
 has '^sync  *0.1  *1.0 ± 0.1  *1.0 ± 0.0  '
 has '^async  *0.1  *2.3 ± 0.1  *0.5 ± 0.0  '
-has '^sync (1.0 ± 0.1 s) was the first to reach .*, 2.2 ± 0.1 times as fast as async (2.3 ± 0.1 s)'
+has ', sync (1.0 ± 0.1 s) was the first to reach .*, 2.2 ± 0.1 times as fast as async (2.3 ± 0.1 s)'
 has '^sync  *[0-9.]*  *[0-9.]*  *[0-9.]*  *1.0  *0.877  *1.2$'
 has '^async  *[0-9.]*  *[0-9.]*  *[0-9.]*  *2.3  *0.877  *2.6$'
 grep -q 'sync – 1.0 s<' known/plot.svg || fail "the plot: $(grep -o 'sync – [^<]*' known/plot.svg)"
@@ -180,6 +224,8 @@ kill -INT $pid
 wait $pid && fail "an interrupted race has status 0"
 has '^sync '
 has '^kasync@updates=100000000 *not run'
+has '^kasync@updates=100000000 did not run\.$'
+grep -q '^3 of 3 runs done' err && fail "a run that was interrupted counts: $(cat err)"
 grep -q -- "--resume stopped" err || fail "an interrupted race said $(cat err)"
 
 echo "-- side by side"
@@ -254,7 +300,7 @@ echo "-- one JSON object"
 works race sync async --tune no $small --updates 30 --json --out object
 [ "$(wc -l <out)" -eq 1 ] || fail "not one line of JSON: $(cat out)"
 grep -q '"run":{"id":"[0-9]' out || fail "JSON without the run: $(cat out)"
-grep -q '"sorted_by":"loss"' out || fail "JSON: $(cat out)"
+grep -q '"sorted_by":"training loss"' out || fail "JSON: $(cat out)"
 [ "$(number lr sync)" = 0.10000000000000001 ] || fail "the rate of sync is $(number lr sync)"
 
 echo "-- what the seeds can tell"
@@ -280,7 +326,7 @@ grep -q 'times as fast' out && fail "one seed tells who is faster: $(cat out)"
 works race sync async --tune no --seeds 4 $small --target-accuracy 0.5 --time 80 --out part
 has '^sync .* ≥ .*reached in 1 of 4 runs'
 has '^async .* ≥ '
-has '^async .* at least [0-9.]* times as fast as sync (at least [0-9.]* s)'
+has ', async .* at least [0-9.]* times as fast as sync (at least [0-9.]* s on av'
 has '^sync reached the target in 1 of 4 runs'
 
 echo "-- divergence"

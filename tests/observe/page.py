@@ -105,6 +105,7 @@ def race(b):
     said = b.run("[...document.querySelectorAll('#verdict p')].map(p => p.textContent)")
     check(told["verdict"] and said[:len(told["verdict"])] == told["verdict"],
           "the page says %s, the race %s" % (said, told["verdict"]))
+    check(said[0].startswith("With learning rates that were not tuned, "), "the headline: " + said[0])
     above = b.run("Page.loads[0].groups.every(g => g.times.length < g.runs.length || g.finals.every(x => x >= 0.2))")
     check(above, "a method that reached the target is shown below it")
     heading = "document.querySelector('#metric h2').textContent"
@@ -128,6 +129,18 @@ def race(b):
     used = b.run("""[...document.querySelectorAll('.tried strong')].map(
         x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)""")
     check([float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used)
+    paceline("race", "sync", "async@lr=0.01", "--lr", "0.1", "--workers", "2", "--data", "digits:samples=300,test=100",
+             "--model", "softmax", "--target-accuracy", "0.99", "--time", "9", "--out", "missed")
+    paceline("report", "missed", "-o", "missed.html")
+    open_page(b, "missed.html")
+    heads = b.run("[...document.querySelectorAll('#metric th')].map(x => x.textContent)")
+    check("training loss" in heads, "the order cannot be checked: %s" % heads)
+    if "training loss" in heads:
+        shown = b.run("[...document.querySelectorAll('#metric tbody tr')].map(r => r.cells[%d].textContent)"
+                      % heads.index("training loss"))
+        check(len(shown) == 2 and float(shown[0]) < float(shown[1]), "not the order of losses: %s" % shown)
+    check("Sorted by training loss, because no method reached the target."
+          in b.run("document.querySelector('#metric').textContent"), "the order is not explained")
     paceline("report", "race", "train", "mf", "-o", "all.html")
     open_page(b, "all.html")
     loads = b.run("Page.loads.map(l => [l.clock, l.groups.map(g => g.name).sort().join(' ')])")

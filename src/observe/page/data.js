@@ -192,6 +192,7 @@ const Data = (() => {
       rows,
       tried,
       baseline: text(about.baseline, MAX_NAME),
+      sortedBy: text(about.sorted_by, 100),
       verdict: list(about.verdict).map(x => text(x, 2000)).filter(Boolean).slice(0, 100)
     };
   }

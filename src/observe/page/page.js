@@ -126,7 +126,8 @@ const Page = (() => {
          : own && g.runs[0].history ? f(own(g.runs[0]))
                                     : "–");
     const metric = { accuracy: "test_accuracy", rmse: "test_rmse", loss: "loss" }[load.metric],
-          race = load.race && load.race.rows.size;
+          race = load.race && load.race.rows.size,
+          byLoss = race && load.metric !== "loss" && [...load.race.rows.values()].some(r => !r.reached);
     return [
       ["learning rate", g => (g.standing ? Format.three(g.standing.lr) : "–")],
       ["time to target", g => Format.time(g) || (Number.isFinite(g.target) ? "not reached" : "–")],
@@ -138,6 +139,11 @@ const Page = (() => {
       [
         Data.METRICS[load.metric].name,
         g => (g.standing ? Format.interval(g.standing[metric], Format.metric) : Format.range(g.finals, Format.metric))
+      ],
+      /* a race ranks methods that did not reach the target by it */
+      [
+        byLoss ? Data.METRICS.loss.name : "",
+        g => (g.standing ? Format.interval(g.standing.loss, Format.metric) : "–")
       ],
       ["mean staleness", g => of(g, "staleness", Format.three, r => r.history.staleness.mean)],
       ["wasted", g => of(g, "wasted", Format.percent, r => share(r, "wasted"))],
@@ -157,6 +163,8 @@ const Page = (() => {
       name.append(g.name + (g.diverged ? " (diverged)" : ""));
       for (const [, cell] of all) make("td", { class: "number" }, row, cell(g));
     });
+    if (load.groups.some(g => g.standing && Number.isFinite(g.standing.loss.mean)) && load.race.sortedBy)
+      make("p", { class: "note" }, parent, `Sorted by ${load.race.sortedBy}.`);
     const within = Math.max(...load.groups.map(g => (g.standing && g.standing.time_to_target.within) || 0));
     if (within > 0)
       make("p", { class: "note" }, parent, `Times to target are known to ± ${Format.one(within)} s.`);
