@@ -31,6 +31,21 @@ says "it has --quiet" train --verbose
 says "use --target-loss to end at a loss; --model decides which loss it is" train --loss mse
 says "use --max-norm" train --grad-clip 1
 
+echo "-- a word without its flag, a number without its key"
+says "write --method sync" train sync --data digits
+says "write --method kasync:k=2" simulate kasync:k=2
+says "write --data digits" train digits
+says "'soon' is not a flag of train; write --NAME VALUE" train soon
+says "use --delay const:t=0.02" simulate --delay 0.02
+says "use --delay const:t=20ms" simulate --delay 20ms
+says "delay 'exp': '0.02' is not key=value; did you mean mean=0.02?" simulate --delay exp:0.02
+says "did you mean mean=20ms?" simulate --delay exp:20ms
+says "did you mean k=3?" simulate --method ksync:3
+says "'fast' is not key=value" simulate --delay exp:fast
+grep -q 'did you mean' err && fail "exp:fast: $(cat err)"
+says "use paceline train --checkpoint DIR --resume auto" resume ck
+says "use paceline eval" evaluate ck
+
 echo "-- no hint is better than a wrong one"
 for word in dropout patience layers activation version start-epoch weights test nodes; do
     says "train has no option --$word; see paceline train --help" train --$word 1
