@@ -266,14 +266,14 @@ PL_API const char *pl_run_json(pl_run *run);
 
 /* One number of that object: "time_per_update", "tasks.applied", "staleness.mean", …; also
  * "core_wait" (the share of the workers' time in which they waited for a core; part of computing),
- * "batch", "epochs", "filtered" (tasks rejected by a filter) and "gradients_computed" (which
- * exceeds the arrivals if some were computed ahead in vain). NAN if it is unknown. */
+ * "batch", "epochs", "filtered" (tasks rejected by a filter), "gradients_computed" (some perhaps
+ * ahead, in vain), "checkpoint_updates" (in the last checkpoint). NAN if it is unknown. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
 /* "method" or a column of it ("policy", "tuner", …) with resolved options; "policy_final": what the
  * tuner has switched to, with its K; "replay"; "diverged"; "trouble": why a real run ended early,
- * or what could not be saved; "id": the id of the run; "run": the JSON object of run.json
- * (docs/runs.md), which says what the run was and why it ended. NULL if there is no such text. */
+ * or what could not be saved; "checkpoint": the folder of those it wrote; "id": the id of the run;
+ * "run": the JSON object of run.json (docs/runs.md): what it was, why it ended. NULL if unknown. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */
@@ -551,8 +551,8 @@ PL_API int pl_list(const char *family, void (*each)(void *ctx, const struct pl_i
                    void *ctx);
 
 /* What a word of other tools is called here: for `kind` "option" and the word "learning-rate" it
- * writes "--lr" to out[max]. `kind` is "option" or a family of pl_list. Returns 1, or 0 if the word
- * is not known. */
+ * writes "--lr" to out[max]. `kind` is "option", "command" or a family of pl_list. Returns 1, or 0
+ * if the word is not known. */
 PL_API int pl_hint(const char *kind, const char *word, char *out, size_t max);
 
 /* --- planning ---------------------------------------------------------------------------- */

@@ -133,6 +133,8 @@ struct pl_opt {
     PL_OPT(#field, INT, conf, field, def, min, max, NULL, help, 0)
 #define PL_OPT_REAL(conf, field, def, min, max, help)                                              \
     PL_OPT(#field, REAL, conf, field, def, min, max, NULL, help, 0)
+#define PL_OPT_SECONDS(conf, field, def, min, max, help)                                           \
+    PL_OPT(#field, REAL, conf, field, def, min, max, "SECONDS", help, 0)
 #define PL_OPT_COUNT(conf, field, def, min, max, help)                                             \
     PL_OPT(#field, COUNT, conf, field, def, min, max, NULL, help, 0)
 #define PL_OPT_BOUND(conf, field, def, min, max, help)                                             \

@@ -14,7 +14,7 @@ struct patient { /* the options; the policy has no further state */
 
 static const struct pl_opt patient_opts[] = {
     PL_OPT_COUNT(struct patient, k, "all", 1, PL_MAX_WORKERS, "results an update waits for"),
-    PL_OPT_REAL(struct patient, wait, "1", 0, 3600, "seconds to wait after the first result"),
+    PL_OPT_SECONDS(struct patient, wait, "1", 0, 3600, "seconds to wait after the first result"),
     PL_OPT_END,
 };
 

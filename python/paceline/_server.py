@@ -21,6 +21,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
+from ._progress import Progress, quiet, say
 from ._roles import base_folder
 from .errors import Error, RunError, UsageError, error
 
@@ -315,7 +316,7 @@ def _die_with(parent: int, scratch: str) -> None:
 
 def _say(level: int, sentence: str) -> None:
     if level > logging.DEBUG:  # below are the answers to what rank 0 itself has asked for
-        print("paceline: " + sentence, file=sys.stderr, flush=True)
+        say(sentence)
 
 
 def _serve(order: Dict[str, Any]) -> Dict[str, Any]:
@@ -324,8 +325,13 @@ def _serve(order: Dict[str, Any]) -> Dict[str, Any]:
     options = order["options"]
     if order.get("policy"):
         options["policy"] = pickle.loads(bytes.fromhex(order["policy"]))
-    run = Setup(on_log=_say, **options).train()
+    setup, progress = Setup(on_log=_say, **options), Progress()
+    if not quiet():
+        setup.follow(progress)
+    run = setup.train()
     assert run is not None
+    if not quiet():
+        progress.end(run)
     if run.weights is not None:
         with open(os.path.join(order["scratch"], _FILES[1]), "xb") as f:
             f.write(run.weights)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from . import _lib, _structs
 from ._interrupts import Interrupts
+from ._progress import Progress
 from ._record import record
 from ._run import PlanRow, Point, Run
 from ._text import from_c, option_text
@@ -49,6 +50,7 @@ class Setup:
         self._policies: List[Any] = []
         self._interrupts = Interrupts()
         self._on_point, self._on_log = on_point, on_log
+        self._progress: Optional[Progress] = None
         self.raise_error(self._lib.pl_setup_new(c.byref(self._handle)))
         self._watch()
         self.set(**options)
@@ -136,12 +138,33 @@ class Setup:
 
     def _point(self, _: Any, point: Any) -> None:
         try:
+            if self._progress:
+                self._progress.point(record(Point, point[0]))
             if self._on_point:
                 self._on_point(record(Point, point[0]))
         except BaseException as e:
             self.fail(e)
 
+    def follow(self, progress: Progress) -> None:
+        """Hands every point of the run to `progress`, until its end."""
+        me = weakref.ref(self)
+
+        def start(_: Any, header: bytes, run: bytes) -> None:
+            try:
+                progress.begin(from_c(run))
+            except BaseException as e:
+                me().fail(e)  # type: ignore[union-attr]
+
+        self._progress = progress
+        self._kept.append(_structs.ON_START(start))
+        self._lib.pl_setup_start(self._handle, self._kept[-1], None)
+
     def _tick(self, _: Any, point: Any) -> int:
+        try:
+            if self._progress:
+                self._progress.tick(point[0])
+        except BaseException as e:
+            self.fail(e)
         return int(self.ending or any(p.failure is not None for p in self._policies))
 
     def _say(self, _: Any, level: int, sentence: bytes) -> None:

@@ -227,6 +227,7 @@ class ClientTask(c.Structure):
 ON_POINT = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Point))
 ON_TICK = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(Point))
 ON_LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+ON_START = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_char_p)
 ON_ITEM = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Item))
 ON_ROW = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(PlanRow))
 

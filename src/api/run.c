@@ -35,7 +35,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     if (built->job.model && built->job.model->rates)
         r->rmse_scale =
             built->job.data && built->job.data->has_targets ? built->job.data->target_scale : 1;
-    r->saved = NAN;
+    r->last_save.when = NAN;
     return r;
 }
 
@@ -193,6 +193,7 @@ static double run_extra(const struct pl_run *r, const char *key) {
     if (strcmp(key, "filtered") == 0) return (double)r->outcome.filtered;
     if (strcmp(key, "consensus") == 0) return r->outcome.consensus;
     if (strcmp(key, "epochs") == 0) return r->outcome.epochs;
+    if (r->folder[0] && strcmp(key, "checkpoint_updates") == 0) return (double)r->last_save.updates;
     if (strcmp(key, "gradients_computed") == 0) return (double)r->outcome.computed;
     if (r->replayed && strcmp(key, "replay.events") == 0) return (double)r->check.n_same;
     if (r->replayed && strcmp(key, "replay.same") == 0) return !r->check.differs;
@@ -263,6 +264,7 @@ const char *pl_run_text(const pl_run *run, const char *key) {
     if (run->diverged[0] && strcmp(key, "diverged") == 0) return run->diverged;
     if (run->outcome.policy_final[0] && strcmp(key, "policy_final") == 0)
         return run->outcome.policy_final;
+    if (run->folder[0] && strcmp(key, "checkpoint") == 0) return run->folder;
     if (run->replayed && strcmp(key, "replay") == 0) return run->replay;
     if (run->outcome.trouble.text[0] && strcmp(key, "trouble") == 0)
         return run->outcome.trouble.text;

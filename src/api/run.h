@@ -4,6 +4,7 @@
 
 #include "api/identity.h"
 #include "api/sinks.h"
+#include "run/server.h"
 #include "sim/replay.h"
 
 struct pl_run {
@@ -26,7 +27,8 @@ struct pl_run {
     char *json;
     double worker_seconds;           /* of all workers together */
     struct pl_worker_report *worker; /* [n_workers]; NULL: unknown */
-    double saved; /* when the last checkpoint was written, in seconds since 1970; or NAN */
+    struct pl_last_save last_save;
+    char folder[PL_TEXT_MAX]; /* of its checkpoints; "": none was written */
     bool replayed;
     struct pl_replay_check check;
     char replay[240]; /* how the replay compares, as a sentence */

@@ -94,7 +94,7 @@ static void train_publish(struct train *t, uint64_t now_ns) {
                                  .consensus = t->scored.consensus,
                                  .run_seconds = pl_seconds(now_ns),
                                  .last_update = t->updated,
-                                 .last_checkpoint = t->run->saved,
+                                 .last_checkpoint = t->run->last_save.when,
                                  .row = pl_control_timeline(t->control)->row,
                                  .n_rows = v->n_workers});
 }
@@ -347,7 +347,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .save_run = t->run->identity.json,
                                     .save_id = t->run->identity.id,
                                     .save_origin = t->run->identity.origin,
-                                    .saved = &t->run->saved,
+                                    .last_save = &t->run->last_save,
                                     .made = s->made,
                                     .made_ctx = s->made_ctx};
     int rc = pl_setup_text(s, &text);
@@ -389,6 +389,8 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     } else {
         rc = ready;
     }
+    if (t->run && isfinite(t->run->last_save.when))
+        snprintf(t->run->folder, sizeof t->run->folder, "%s", s->conf.checkpoint);
     if (t->run && t->run->identity.json) {
         pl_run_end(t->run, &built->job, rc, &s->why);
         pl_sinks_run(&t->sinks, &t->run->identity);

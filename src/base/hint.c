@@ -1,11 +1,13 @@
 #include "base/hint.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "paceline_policy.h" /* PL_NAME_MAX */
 
-/* `typed` is the whole word, or '*' and its ending. In `instead`, "%s" is the word. */
+/* `typed` is the whole word, '*' and its ending, or '#' for a number with or without a unit. In
+ * `instead`, "%s" is the word. */
 static const struct hint {
     const char *kind, *typed, *instead;
 } hints[] = {
@@ -108,10 +110,28 @@ static const struct hint {
     {"model", "resnet", "--model cnn (a ResNet of PyTorch: docs/from-ddp.md)"},
     {"model", "transformer", "a model of PyTorch: docs/from-ddp.md"},
     {"delay", "normal", "--delay lognormal"},
+    {"delay", "#", "--delay const:t=%s"},
     {"delay", "uniform", "--delay trace:FILE"},
+    {"command", "resume", "paceline train --checkpoint DIR --resume auto"},
+    {"command", "continue", "paceline train --checkpoint DIR --resume auto"},
+    {"command", "run", "paceline train"},
+    {"command", "fit", "paceline train"},
+    {"command", "evaluate", "paceline eval"},
+    {"command", "test", "paceline eval"},
+    {"command", "compare", "paceline race"},
+    {"command", "benchmark", "paceline race"},
+    {"command", "torchrun", "paceline launch"},
 };
 
+/* Tells whether a word is a number, such as 0.02 or 20ms. */
+static bool hint_is_number(const char *word) {
+    size_t n = strspn(word, "0123456789."), letters = 0;
+    while (isalpha((unsigned char)word[n + letters])) letters++;
+    return isdigit((unsigned char)word[word[0] == '.']) && word[n + letters] == '\0';
+}
+
 static bool hint_is(const struct hint *h, const char *word) {
+    if (h->typed[0] == '#') return hint_is_number(word);
     size_t n = strlen(word), ending = strlen(h->typed + 1);
     if (h->typed[0] != '*') return strcmp(h->typed, word) == 0;
     return n > ending && strcmp(word + n - ending, h->typed + 1) == 0;

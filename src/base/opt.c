@@ -327,6 +327,21 @@ static bool opt_known(const struct pl_opt *opts, const char *args, size_t n) {
     return false;
 }
 
+int pl_opt_not_pair(const struct pl_opt *opts, const char *args, struct pl_why *why) {
+    char value[40], meant[PL_NAME_MAX + 64] = "";
+    double x;
+    size_t n = strcspn(args, ",");
+    bool number = opts->name && (opts->type == PL_TYPE_INT || opts->type == PL_TYPE_REAL ||
+                                 opts->type == PL_TYPE_COUNT || opts->type == PL_TYPE_BOUND);
+    if (number && n < sizeof value) {
+        memcpy(value, args, n);
+        value[n] = '\0';
+        if (opt_number(opts, value, &x))
+            snprintf(meant, sizeof meant, "; did you mean %s=%s?", opts->name, value);
+    }
+    return pl_fail(why, PL_EUSAGE, "'%.60s' is not key=value%s", args, meant);
+}
+
 int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_workers,
                  struct pl_why *why) {
     for (const struct pl_opt *o = opts; o->name; o++) {
@@ -342,7 +357,7 @@ int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_
             snprintf(key, sizeof key, "%s", opts->name);
         } else {
             if (args[n] != '=' || n == 0 || n >= sizeof key)
-                return pl_fail(why, PL_EUSAGE, "'%.60s' is not key=value", args);
+                return pl_opt_not_pair(opts, args, why);
             memcpy(key, args, n);
             key[n] = '\0';
             args += n + 1;

@@ -32,6 +32,10 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
 int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_workers,
                  struct pl_why *why);
 
+/* Fails because args is not key=value. A number alone is meant for the first option, if that takes
+ * it. */
+int pl_opt_not_pair(const struct pl_opt *opts, const char *args, struct pl_why *why);
+
 /* Sets one option of a conf that already holds the others. */
 int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const char *value,
                int n_workers, struct pl_why *why);

@@ -60,7 +60,7 @@ char *cli_signs(char *text) {
     return text;
 }
 
-void cli_print(const char *text) {
+void cli_print_to(FILE *to, const char *text) {
     bool ascii = args_is_ascii();
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
         int n = args_following(*c), i = 0;
@@ -68,15 +68,19 @@ void cli_print(const char *text) {
         bool control = *c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0);
         const char *sign = ascii ? args_ascii((const char *)c) : NULL;
         if (sign)
-            fputs(sign, stderr);
+            fputs(sign, to);
         else if (control && n == 0)
-            fprintf(stderr, "^%c", *c ^ 0x40);
+            fprintf(to, "^%c", *c ^ 0x40);
         else if (control || i != n)
-            fputc('?', stderr);
+            fputc('?', to);
         else
-            fwrite(c, 1, (size_t)n + 1, stderr);
+            fwrite(c, 1, (size_t)n + 1, to);
         c += i + 1;
     }
+}
+
+void cli_print(const char *text) {
+    cli_print_to(stderr, text);
 }
 
 /* All ranks see the same bad usage, so only rank 0 reports it. */
@@ -288,6 +292,37 @@ static int args_unknown(const struct cli_args *a, const struct args_search *s) {
                     a->command);
 }
 
+struct args_word {
+    const char *word;
+    const struct cli_args *args;
+    const char *family; /* of what the word names; NULL while nothing is found */
+    bool option;        /* the command has an option for that family */
+};
+
+static void args_match(void *ctx, const struct pl_item *item) {
+    struct args_word *w = ctx;
+    size_t n = strcspn(w->word, ":");
+    if (strlen(item->name) == n && strncmp(w->word, item->name, n) == 0) w->family = item->family;
+}
+
+static void args_match_option(void *ctx, const struct pl_item *item) {
+    struct args_word *w = ctx;
+    if (strcmp(item->name, w->family) == 0 && (item->commands & w->args->options)) w->option = true;
+}
+
+/* A word where a flag is expected: the name of a method, a data set or a model lacks its flag. */
+static int args_not_flag(const struct cli_args *a, const char *word) {
+    static const char *const families[] = {"method", "data", "model"};
+    struct args_word w = {.word = word, .args = a};
+    for (size_t i = 0; i < sizeof families / sizeof *families && !w.family; i++)
+        pl_list(families[i], args_match, &w);
+    if (w.family) pl_list("option", args_match_option, &w);
+    if (w.option)
+        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --%s %.60s", word,
+                        a->command, w.family, word);
+    return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", word, a->command);
+}
+
 /* Returns the command's own flag of that name, or NULL. */
 static const struct cli_flag *args_own(const struct cli_args *a, const char *name, size_t n) {
     for (const struct cli_flag *f = a->flag; f && f->name; f++)
@@ -340,9 +375,7 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         }
         if (strcmp(arg, "-o") == 0 && args_own(a, "out", 3)) arg = "--out";
         if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0') {
-            if (!a->takes_words || arg[0] == '-')
-                return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", arg,
-                                a->command);
+            if (!a->takes_words || arg[0] == '-') return args_not_flag(a, arg);
             a->word[a->n_words++] = argv[i];
             continue;
         }

@@ -42,6 +42,7 @@ void cli_say(void *ctx, int level, const char *sentence);
 /* Prints text on standard error that may come from files or other programs: control characters,
  * which a terminal would carry out, are shown as ^[ or '?'. */
 void cli_print(const char *text);
+void cli_print_to(FILE *to, const char *text);
 
 /* Prints "paceline: MESSAGE" on standard error and returns `status` as an exit status. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -256,6 +256,9 @@ static int launch_wait(const struct launch *l) {
         if (launch_signals > seen) {
             bool first = seen == 0;
             seen = launch_signals;
+            if (first)
+                cli_say(NULL, PL_NOTE,
+                        "interrupted; the workers are ending, a second signal kills them");
             launch_kill(l, first ? launch_signal : SIGKILL);
             if (first) kill_at = cli_now() + LAUNCH_GRACE_S;
         }
@@ -318,22 +321,25 @@ static const char *launch_program(int n, char **argv) {
 
 int cli_launch(int argc, char **argv) {
     static char workers[] = "--workers";
-    bool respawn = false;
+    bool respawn = false, quiet = false;
     const char *count = NULL;
     const struct cli_flag flags[] = {
         {"workers", "N", "number of workers; -n N is the same", NULL, &count},
         {"respawn", NULL, "restart workers that fail, after a pause that grows", &respawn, NULL},
+        {"quiet", NULL, "print no progress, only what the copies print, and warnings", &quiet,
+         NULL},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "launch",
         .brief = "start N copies of a program as the workers of one run",
-        .usage = "launch -n N [--respawn] -- PROGRAM [ARGUMENT ...]",
+        .usage = "launch -n N [--respawn] [--quiet] -- PROGRAM [ARGUMENT ...]",
         .flag = flags,
         .notes =
             "Every copy has PACELINE=rank=R,workers=N,socket=PATH in its environment, from which\n"
             "paceline.torch knows who it is (docs/from-ddp.md), and RANK, LOCAL_RANK, WORLD_SIZE\n"
             "and LOCAL_WORLD_SIZE. OMP_NUM_THREADS is set to a fair share of the cores unless it\n"
-            "is set already. Lines that a copy prints begin with its rank. Ctrl-C is passed on to\n"
+            "is set already. Lines that a copy prints begin with its rank. The server of the run,\n"
+            "which rank 0 starts, prints its progress after two seconds. Ctrl-C is passed on to\n"
             "all copies; after ten seconds, or at a second one, what is left is killed. The exit\n"
             "status is that of the first copy whose status is not 0. Example:\n\n"
             "  paceline launch -n 4 -- python3 train.py\n"};
@@ -353,6 +359,7 @@ int cli_launch(int argc, char **argv) {
         status = cli_fail(CLI_USAGE, "launch needs a program: paceline launch -n %d -- PROGRAM", n);
     pl_setup_free(setup);
     if (status != CLI_OK || args.helped) return status;
+    if (quiet) setenv("PACELINE_QUIET", "1", 1);
     struct launch l = {.n = n, .respawn = respawn, .command = argv + split + 1};
     return launch_run(&l);
 }

@@ -49,13 +49,15 @@ static const struct cli_command *main_find(const char *name) {
 static int main_unknown(const char *name) {
     int best = 0;
     const char *near = NULL;
-    char names[200] = "";
+    char names[200] = "", hint[200];
     for (const struct cli_command *c = main_commands; c->name; c++) {
         int like = cli_likeness(name, strlen(name), c->name);
         if (like > best) near = c->name;
         if (like > best) best = like;
         cli_append(names, sizeof names, "%s%s", c > main_commands ? ", " : "", c->name);
     }
+    if (pl_hint("command", name, hint, sizeof hint))
+        return cli_fail(CLI_USAGE, "there is no command '%.40s'; use %s", name, hint);
     if (best > 3)
         return cli_fail(CLI_USAGE, "there is no command '%.40s'; did you mean '%s'?", name, near);
     return cli_fail(CLI_USAGE, "there is no command '%.40s'; the commands are %s", name, names);

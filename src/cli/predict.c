@@ -4,9 +4,22 @@
 
 #include "cli.h"
 
+struct predict_lines {
+    FILE *to;
+    unsigned long long n; /* lines so far; the first has the names of the columns */
+};
+
 static int predict_print(void *ctx, const char *line) {
-    FILE *to = ctx;
-    return fputs(line, to) < 0 || fputc('\n', to) < 0;
+    struct predict_lines *lines = ctx;
+    lines->n++;
+    return fputs(line, lines->to) < 0 || fputc('\n', lines->to) < 0;
+}
+
+static void predict_told(unsigned long long n_lines, const char *out) {
+    char text[1024];
+    unsigned long long rows = n_lines ? n_lines - 1 : 0;
+    snprintf(text, sizeof text, "wrote %llu row%s to %.900s", rows, rows == 1 ? "" : "s", out);
+    cli_say(NULL, PL_NOTE, text);
 }
 
 /* A file that exists is not overwritten, and one that could not be completed is not left. */
@@ -17,18 +30,22 @@ static int predict_to_file(pl_setup *setup, const char *path, const char *out) {
                         "'%s' already exists and will not be overwritten; choose another name",
                         out);
     if (!to) return cli_fail(CLI_FAILED, "'%s' cannot be created: %s", out, strerror(errno));
-    int rc = pl_predict(setup, path, predict_print, to);
+    struct predict_lines lines = {.to = to};
+    int rc = pl_predict(setup, path, predict_print, &lines);
     bool written = !ferror(to);
     written &= fclose(to) == 0;
     if (rc || !written) remove(out);
     if (rc) return cli_failed(rc, setup);
-    return written ? CLI_OK : cli_fail(CLI_FAILED, "'%s' cannot be written", out);
+    if (!written) return cli_fail(CLI_FAILED, "'%s' cannot be written", out);
+    predict_told(lines.n, out);
+    return CLI_OK;
 }
 
 static int predict_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
     const char *const *out = ctx;
     if (*out) return predict_to_file(setup, args->word[0], *out);
-    int rc = pl_predict(setup, args->word[0], predict_print, stdout);
+    struct predict_lines lines = {.to = stdout};
+    int rc = pl_predict(setup, args->word[0], predict_print, &lines);
     return rc && ferror(stdout) ? CLI_FAILED : cli_failed(rc, setup); /* cli_finish tells */
 }
 

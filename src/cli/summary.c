@@ -206,6 +206,38 @@ static void summary_stragglers(const pl_run *run) {
                summary_time(median, text), slowest, cli_signs((char[]){"×"}));
 }
 
+/* --- files ------------------------------------------------------------------------------- */
+
+/* The folder of the checkpoints, and how a run that did not reach its limits goes on. */
+static void summary_saved(const pl_run *run, bool unfinished) {
+    const char *folder = pl_run_text(run, "checkpoint");
+    if (!folder) return;
+    printf("  %-18s ", "saved");
+    cli_print_to(stdout, folder);
+    printf(", update %.0f", pl_run_number(run, "checkpoint_updates"));
+    if (unfinished) {
+        fputs(" (--resume ", stdout);
+        cli_print_to(stdout, folder);
+        fputs(" continues)", stdout);
+    }
+    putchar('\n');
+}
+
+/* The other files that were asked for. */
+static void summary_written(pl_setup *setup) {
+    static const char *const files[] = {"log-dir", "record", "log", "events"};
+    const char *sep = "";
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[1024];
+        if (pl_setup_get(setup, files[i], name, sizeof name) || !name[0]) continue;
+        if (!*sep) printf("  %-18s ", "written");
+        fputs(sep, stdout);
+        cli_print_to(stdout, name);
+        sep = ", ";
+    }
+    if (*sep) putchar('\n');
+}
+
 /* The results, and what the run was. */
 static void summary_json(pl_run *run) {
     const char *results = pl_run_json(run), *what = pl_run_text(run, "run");
@@ -238,10 +270,13 @@ int cli_report(pl_run *run, bool json, pl_setup *setup) {
     const struct pl_worker_report *reports;
     bool interrupted = cli_interrupted() && !pl_run_text(run, "trouble");
     if (interrupted) cli_fail(CLI_FAILED, "interrupted; these are the results so far");
-    if (json)
+    if (json) {
         summary_json(run);
-    else
+    } else {
         summary_print(run, target);
+        summary_saved(run, interrupted || pl_run_text(run, "trouble"));
+        summary_written(setup);
+    }
     if (interrupted) /* for a real run this is an orderly end */
         return pl_run_workers(run, &reports) ? CLI_OK : CLI_FAILED;
     if (pl_run_text(run, "replay")) /* the replay of a run that diverged must diverge */

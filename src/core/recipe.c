@@ -292,6 +292,19 @@ static int recipe_column(char spec[PL_N_COLUMNS][PL_SPEC_MAX], const char *key, 
     return -1;
 }
 
+/* Fails because args is not key=value. A number alone is meant for the policy. */
+static int recipe_not_pair(const char *name, const char *policy, const char *args,
+                           struct pl_why *why) {
+    char first[PL_NAME_MAX], prefix[80];
+    const char *rest;
+    const struct pl_entry *entry = NULL;
+    if (!pl_spec_split(policy, first, &rest, NULL))
+        pl_entry_find(pl_column_family[PL_COLUMN_POLICY], first, &entry, NULL);
+    snprintf(prefix, sizeof prefix, "method '%s'", name);
+    int rc = pl_opt_not_pair(entry ? entry->opts : pl_no_opts, args, why);
+    return pl_fail_in(why, rc, prefix);
+}
+
 int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
                       char spec[PL_N_COLUMNS][PL_SPEC_MAX], struct pl_why *why) {
     char name[PL_NAME_MAX];
@@ -306,7 +319,7 @@ int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
     while (*args) {
         size_t key = strcspn(args, "=,"), len = strcspn(args, ",");
         if (args[key] != '=' || key == 0)
-            return pl_fail(why, PL_EUSAGE, "method '%s': '%.60s' is not key=value", name, args);
+            return recipe_not_pair(name, spec[PL_COLUMN_POLICY], args, why);
         int c = recipe_column(spec, args, key);
         if (c < 0)
             return pl_fail(why, PL_EUSAGE,

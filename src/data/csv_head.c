@@ -90,7 +90,9 @@ static const char *csv_list(char text[CSV_LIST], const struct csv_fields *f) {
             pl_append(text, CSV_LIST, ", …");
             break;
         }
-        pl_append(text, CSV_LIST, "%s%.30s", i ? ", " : "", f->field[i]);
+        /* the index that pandas writes has no name */
+        const char *name = f->field[i][0] ? f->field[i] : "(unnamed)";
+        pl_append(text, CSV_LIST, "%s%.30s", i ? ", " : "", name);
     }
     return text;
 }

@@ -40,8 +40,8 @@ static const struct pl_opt psp_opts[] = {
                  "steps a worker may be ahead of the workers it samples"),
     PL_OPT_INT(struct psp, sample, "2", 0, PSP_SAMPLE_MAX,
                "number of other workers to sample; all, if there are fewer"),
-    PL_OPT_REAL(struct psp, poll, "0.001", 0, PSP_POLL_MAX,
-                "seconds until a blocked worker samples again (0: at every event)"),
+    PL_OPT_SECONDS(struct psp, poll, "0.001", 0, PSP_POLL_MAX,
+                   "seconds until a blocked worker samples again (0: at every event)"),
     PL_OPT_END,
 };
 

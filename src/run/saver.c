@@ -181,7 +181,8 @@ static void saver_collect(struct pl_saver *s) {
     }
     if (s->rc && !s->failed)
         pl_log_warn(&s->conf->job->log, "%s; the run continues without it", s->why.text);
-    if (!s->rc && !s->not_finite && s->conf->saved) *s->conf->saved = pl_wall_seconds();
+    if (!s->rc && !s->not_finite && s->conf->last_save)
+        *s->conf->last_save = (struct pl_last_save){pl_wall_seconds(), s->written};
     s->failed = s->rc != PL_OK;
 }
 

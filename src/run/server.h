@@ -14,6 +14,11 @@
 #include "run/gateway.h"
 #include "transport/transport.h"
 
+struct pl_last_save {
+    double when;      /* in seconds since 1970 */
+    uint64_t updates; /* of the model in it */
+};
+
 struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
@@ -45,9 +50,9 @@ struct pl_server_conf {
     uint64_t save_epoch;   /* of this server, saved with each of them: gateway.h */
     const char *save_text; /* the setup, saved with each of them, */
     const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */
-    const char *save_schema; /* what its data are (pl_data_schema), likewise; or NULL */
-    const char *save_layout; /* what applies to some tensors only, likewise; or NULL */
-    double *saved;           /* set to when the last was written, in seconds since 1970; or NULL */
+    const char *save_schema;        /* what its data are (pl_data_schema), likewise; or NULL */
+    const char *save_layout;        /* what applies to some tensors only, likewise; or NULL */
+    struct pl_last_save *last_save; /* set when one was written; or NULL */
 
     void (*made)(void *ctx, int worker, int pid); /* a worker process was started; or NULL */
     void *made_ctx;

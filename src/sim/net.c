@@ -5,7 +5,7 @@
 #include "base/seconds.h"
 
 const struct pl_opt pl_net_opts[] = {
-    PL_OPT_REAL(struct pl_net_conf, latency, "0", 0, 1e6, "seconds per message"),
+    PL_OPT_SECONDS(struct pl_net_conf, latency, "0", 0, 1e6, "seconds per message"),
     PL_OPT_REAL(struct pl_net_conf, bandwidth, "0", 0, 1e18,
                 "bytes per second of a worker's link (0: unlimited)"),
     PL_OPT_REAL(struct pl_net_conf, server, "0", 0, 1e18,

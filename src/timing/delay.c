@@ -46,6 +46,8 @@ struct numbers {
 };
 #define NUMBER(name, field, def, min, max, help)                                                   \
     PL_OPT(name, REAL, struct numbers, field, def, min, max, NULL, help, 0)
+#define TIME(name, field, def, min, help)                                                          \
+    PL_OPT(name, REAL, struct numbers, field, def, min, PL_DELAY_MAX, "SECONDS", help, 0)
 
 /* The laws. exp stores its mean in b and has a = 0, so it is a shiftexp without a shift. */
 
@@ -53,20 +55,18 @@ struct numbers {
     static const struct pl_entry delay_##name_ = {#name_, brief_, paper_, opts_,                   \
                                                   .conf_size = sizeof(struct numbers)}
 
-static const struct pl_opt const_opts[] = {
-    NUMBER("t", a, "1", 0, PL_DELAY_MAX, "seconds per mini-batch"), PL_OPT_END};
-static const struct pl_opt exp_opts[] = {
-    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds"), PL_OPT_END};
+static const struct pl_opt const_opts[] = {TIME("t", a, "1", 0, "seconds per mini-batch"),
+                                           PL_OPT_END};
+static const struct pl_opt exp_opts[] = {TIME("mean", b, "1", 1e-12, "mean seconds"), PL_OPT_END};
 static const struct pl_opt shiftexp_opts[] = {
-    NUMBER("shift", a, "1", 0, PL_DELAY_MAX, "minimum seconds per mini-batch"),
-    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds of the exponential part"),
-    PL_OPT_END};
+    TIME("shift", a, "1", 0, "minimum seconds per mini-batch"),
+    TIME("mean", b, "1", 1e-12, "mean seconds of the exponential part"), PL_OPT_END};
 static const struct pl_opt pareto_opts[] = {
     NUMBER("shape", a, "2", 0.05, 1e6, "tail exponent (the mean is infinite at 1 or below)"),
-    NUMBER("scale", b, "1", 1e-12, PL_DELAY_MAX, "minimum seconds"), PL_OPT_END};
+    TIME("scale", b, "1", 1e-12, "minimum seconds"), PL_OPT_END};
 static const struct pl_opt gamma_opts[] = {
     NUMBER("shape", a, "100", 0.01, 1e6, "1/(coefficient of variation)^2"),
-    NUMBER("mean", b, "1", 1e-12, PL_DELAY_MAX, "mean seconds"), PL_OPT_END};
+    TIME("mean", b, "1", 1e-12, "mean seconds"), PL_OPT_END};
 static const struct pl_opt lognormal_opts[] = {
     NUMBER("mu", a, "0", -50, 20, "mean of the logarithm of the seconds"),
     NUMBER("sigma", b, "1", 1e-6, 20, "standard deviation of that logarithm"), PL_OPT_END};

@@ -441,6 +441,14 @@ works train --model quadratic --workers 3 --updates 60 --method async \
     --delay 'const:t=0|const:t=0|const:t=1000'
 grep -q '^  stragglers  *\(too few tasks to tell for \|worker 3: its last task had run\)' out ||
     fail "a worker without a result, and the stragglers are: $(cat out)"
+works train --model quadratic --workers 1 --updates 60 --checkpoint ended --log-dir ended.logs \
+    --record ended.rec
+grep -q '^  saved  *ended, update 60$' out || fail "train: no folder of checkpoints: $(cat out)"
+grep -q '^  written  *ended.logs, ended.rec$' out || fail "train: no files: $(cat out)"
+works train --model quadratic --resume ended --updates 70
+grep -q '^  saved  *ended, update 70$' out || fail "a resumed run: $(cat out)"
+works train --model quadratic --workers 1 --updates 3
+grep -qE '^  (saved|written) ' out && fail "nothing was written, and yet: $(cat out)"
 works train --model quadratic --workers 1 --updates 3 --respawn
 works train --model quadratic --workers 1 --respawn --updates 3
 works train --model quadratic --workers 1 --respawn no --updates 3
@@ -609,6 +617,11 @@ case ${SANITIZE:-} in
         grep -q "^{\"updates\":$updates," out ||
             fail "SIG$signal: the checkpoint is not of $updates"
     done
+    # shellcheck disable=SC2086
+    interrupted 0 INT train $small --updates 1e15 --checkpoint ck
+    updates=$(sed -n 's/^  updates  *//p' out)
+    grep -q "^  saved  *ck, update $updates (--resume ck continues)\$" out ||
+        fail "SIGINT: where it was saved is not said: $(cat out)"
     for spawn in processes threads; do
         interrupted 0 TERM train --model quadratic --delay const:t=1000 --spawn $spawn --json
         grep -q '"updates":0,' out || fail "a real run that waits, after SIGTERM: $(cat out)"

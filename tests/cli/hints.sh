@@ -31,6 +31,21 @@ says "it has --quiet" train --verbose
 says "use --target-loss to end at a loss; --model decides which loss it is" train --loss mse
 says "use --max-norm" train --grad-clip 1
 
+echo "-- a word without its flag, a number without its key"
+says "write --method sync" train sync --data digits
+says "write --method kasync:k=2" simulate kasync:k=2
+says "write --data digits" train digits
+says "'soon' is not a flag of train; write --NAME VALUE" train soon
+says "use --delay const:t=0.02" simulate --delay 0.02
+says "use --delay const:t=20ms" simulate --delay 20ms
+says "delay 'exp': '0.02' is not key=value; did you mean mean=0.02?" simulate --delay exp:0.02
+says "did you mean mean=20ms?" simulate --delay exp:20ms
+says "did you mean k=3?" simulate --method ksync:3
+says "'fast' is not key=value" simulate --delay exp:fast
+grep -q 'did you mean' err && fail "exp:fast: $(cat err)"
+says "use paceline train --checkpoint DIR --resume auto" resume ck
+says "use paceline eval" evaluate ck
+
 echo "-- no hint is better than a wrong one"
 for word in dropout patience layers activation version start-epoch weights test nodes; do
     says "train has no option --$word; see paceline train --help" train --$word 1
@@ -72,6 +87,26 @@ seconds 2hours 7200
 seconds 1h30m 5400
 seconds 1m30sec 90
 seconds 1day1second 86401
+# the same in the options of a law or a policy, whose numbers look like those of --time
+alike() { # OPTION VALUE SAME-VALUE
+    for value in "$2" "$3"; do
+        "$PACELINE" simulate --model none --workers 2 --updates 5 "$1" "$value" --json 2>err |
+            sed 's/,"run":.*//' >"same.$value"
+        [ -s "same.$value" ] || fail "$1 $value: $(tail -n 1 err)"
+    done
+    cmp -s "same.$2" "same.$3" || fail "$1 $2 is not $3"
+}
+alike --delay exp:mean=20ms exp:mean=0.02
+alike --delay '2*const:t=1.5s|const:t=1m' '2*const:t=1.5|const:t=60'
+alike --delay shiftexp:shift=10ms,mean=1m30s shiftexp:shift=0.01,mean=90
+alike --delay pareto:shape=2,scale=5ms pareto:shape=2,scale=0.005
+alike --delay hetero:v=0.5,gamma:shape=4,mean=250ms hetero:v=0.5,gamma:shape=4,mean=0.25
+alike --net latency=3ms latency=0.003
+alike --method pbsp:sample=1,poll=2ms pbsp:sample=1,poll=0.002
+alike --evict 30m 1800
+says "(seconds, or 500ms, 90s" simulate --delay exp:mean=20mss
+grep -q 'did you mean' err && fail "a mean of 20 s is proposed for 20mss: $(cat err)"
+says "like 90, 500ms or 30m" simulate --evict soon
 for every in 5min 1h30m 1d '500 updates'; do
     "$PACELINE" train --model quadratic --workers 1 --updates 3 --checkpoint saved \
         --checkpoint-every "${every% updates}" >out 2>err || fail "every $every: $(cat err)"

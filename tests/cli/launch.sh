@@ -55,13 +55,14 @@ grep -q "rank 1 was killed by signal 9" "$work/err" || fail "$(cat "$work/err")"
 
 echo "-- Ctrl-C reaches what a copy has started"
 # shellcheck disable=SC2016
-"$paceline" launch -n 2 -- sh -c 'sleep 100 & echo $! >"$TMPDIR/pid$RANK"; wait' &
+"$paceline" launch -n 2 -- sh -c 'sleep 100 & echo $! >"$TMPDIR/pid$RANK"; wait' 2>"$work/err" &
 pid=$!
 while ! [ -s "$work/pid0" ] || ! [ -s "$work/pid1" ]; do sleep 0.05; done
 kill -TERM $pid
 status=0
 wait $pid || status=$?
 [ $status -eq 143 ] || fail "signal: status $status"
+grep -q "interrupted; the workers are ending" "$work/err" || fail "signal: $(cat "$work/err")"
 for r in 0 1; do
     i=0
     while kill -0 "$(cat "$work/pid$r")" 2>/dev/null && [ $i -lt 100 ]; do

@@ -65,7 +65,8 @@ awk -F, '{ print (NR == 1 ? "more" : "x") "," $3 "," $2 }' test.csv >features.cs
 predict some flowers --data csv:features.csv
 cmp -s all some || fail "other predictions without the target"
 printf 'petal,colour\n0.5,green\n2.5,blue\n' >new.csv
-predict new flowers --data csv:new.csv --out new.out
+"$PACELINE" predict flowers --data csv:new.csv --out new.out >out 2>err || fail "$(cat err)"
+grep -qx 'paceline: wrote 2 rows to new.out' err || fail "what was written is not said: $(cat err)"
 [ "$(cut -c1-5 new.out | tr '\n' ' ')" = 'predi rose, "lily ' ] || fail "$(cat new.out)"
 printf 'petal,colour\n,red\n' >new.csv
 refused "add missing=fill" flowers --data csv:new.csv

@@ -104,6 +104,7 @@ TEST(test_csv_damaged) {
         {"a,b\ninf,4\n1,2\n", "", "not a finite number"},
         {"price,b\n1,2\n3,2\n", ",target=pirce",
          "has no column 'pirce' to predict; did you mean 'price'? Its columns are price, b"},
+        {",a,price\n0,1,x\n1,2,y\n", ",target=pirce", "Its columns are (unnamed), a, price"},
         {"a,b,a\n1,2,3\n3,2,4\n", ",target=a", "has two columns called 'a'"},
         {"a,b\n1,2\nx,3\n", "", "field 1 ('a') is 'x', not a finite number as in the lines above"},
         {"a,b\nx,2\ny,3\n", ",categories=0", "leave out categories=0"},

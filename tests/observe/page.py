@@ -69,6 +69,15 @@ KINDS = {
 METRIC = {"mf": "Test RMSE", "timing": None}
 
 
+def adds_up(b, name):
+    """The number of tasks is the sum of the fates beside it."""
+    near = "document.querySelector('canvas.gantt').parentNode.querySelector('%s')"
+    said = b.run(near % ".readout" + ".textContent").split(" tasks")[0].replace("\u202f", "")
+    fates = b.run("[...%s.children].map(x => x.textContent)" % near % ".legend")
+    counts = [int(f.rsplit(" ", 1)[1].replace("\u202f", "")) for f in fates if f[-1].isdigit()]
+    check(said.isdigit() and int(said) == sum(counts), "%s: %s tasks, but %s" % (name, said, fates))
+
+
 def kinds(b):
     for name, words in KINDS.items():
         paceline(*words)
@@ -82,6 +91,7 @@ def kinds(b):
             check(metric in b.run("document.querySelector('#metric h2').textContent"), name + ": metric")
             check(drawn(b, "#metric canvas") > 3, name + ": the metric is not drawn")
         check(drawn(b, "canvas.gantt") > 3, name + ": the Gantt is not drawn")
+        adds_up(b, name)
         check(drawn(b, "#knobs canvas") > 3, name + ": K is not drawn")
         check(drawn(b, "#staleness canvas") > 3, name + ": the staleness is not drawn")
         check(b.run("document.querySelectorAll('.stack .track div').length") > 0, name + ": no times")
@@ -116,6 +126,7 @@ def race(b):
     b.run("const s = document.querySelector('#run select'); s.value = '2'; s.dispatchEvent(new Event('change'))")
     b.frames(3)
     check(drawn(b, "canvas.gantt") > 3, "the other run is not drawn")
+    adds_up(b, "the other run")
     check(b.run("document.querySelectorAll('.tried').length") == 0, "rates of a race that was not tuned")
     paceline("race", "sync", "async", "--workers", "2", "--data", "digits:samples=300,test=100", "--model", "softmax",
              "--target-accuracy", "0.5", "--updates", "200", "--out", "tuned")

@@ -2,8 +2,12 @@
 failed: it diverged, it began or ended with fewer workers, its rank 0 was ended."""
 
 import contextlib
+import dataclasses
 import io
+import json
+import math
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -21,6 +25,7 @@ from forks import Program
 from ksync import KSync
 from pages import run_examples
 from paceline import _roles
+from paceline._progress import Progress
 from workers import CROSS_ENTROPY, batch, net, roles, together
 
 SGD = torch.optim.SGD
@@ -305,6 +310,45 @@ class Ended(unittest.TestCase):
             self.assertTrue(self.saved())
             for name in os.listdir(self.checkpoints):
                 os.unlink(os.path.join(self.checkpoints, name))
+
+    def test_interrupted(self):
+        """Ctrl-C: one line says where it was, another one where the run was saved; the run that goes
+        on says from where. PACELINE_QUIET silences what is no failure."""
+        p = script(self.make + "steps(opt, model)", self.socket)
+        self.assertEqual(p.stdout.readline(), "began\n")
+        p.send_signal(signal.SIGINT)
+        _, err = self.end(p)
+        self.assertNotIn("Traceback", err)
+        self.assertRegex(err, "paceline: KeyboardInterrupt in .*, line [0-9]+\n")
+        self.assertRegex(err, f"saved in {self.checkpoints} at update [0-9]+\n")
+        again = self.make.replace("'async'", "'async', resume='auto'") + "steps(opt, model, 20)"
+        for silent in (False, True):
+            with unittest.mock.patch.dict(os.environ, {"PACELINE_QUIET": "1"} if silent else {}):
+                _, err = self.end(script(again + "\nopt.close()", self.socket))
+            words = f"paceline: resumed from {self.checkpoints}/.* at update [0-9]+\n"
+            self.assertEqual(bool(re.search(words, err)), not silent, err)
+            self.assertEqual("saved in" in err, not silent)
+
+    def test_progress(self):
+        """A line after two seconds and then at growing intervals, with what is known."""
+        nan = math.nan
+        point = paceline.Point(2, 50, 1, nan, nan, nan, 2, 0.5, 0, 2, 2, 3, 640, nan)
+        run = {"limits": {"updates": 200, "time": None}, "resumed": None}
+        said, now = io.StringIO(), unittest.mock.Mock(return_value=0.0)
+        with contextlib.redirect_stderr(said), unittest.mock.patch("time.monotonic", now):
+            progress = Progress()
+            progress.begin(json.dumps(run))
+            progress.tick(dataclasses.replace(point, time=0, samples=0))
+            progress.point(dataclasses.replace(point, loss=0.25))
+            for second in range(1, 200):
+                now.return_value = second
+                progress.tick(point)
+                if second == 1:
+                    self.assertEqual(said.getvalue(), "")
+        lines = said.getvalue().splitlines()
+        words = "25 %  2 s  loss 0.25  update 50  320 samples/s  stale 0.50/3  workers 2/2"
+        self.assertEqual(lines[0], "paceline: " + words)
+        self.assertEqual(len(lines), 8)  # after 2, 4, 8, 16, 32, 64, 124 and 184 s
 
     def test_exception(self):
         """An exception on rank 0: there is a checkpoint, and the other ranks hear about it."""

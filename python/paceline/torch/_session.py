@@ -22,6 +22,7 @@ import torch
 
 from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT
+from .._interrupts import tell_briefly
 from .._roles import Role, next_run
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
 from ._begin import begin
@@ -121,6 +122,7 @@ class Session:
             self.abort()
             raise
         self._opened = True
+        tell_briefly()
         atexit.register(self._at_exit)
 
     def open(self, options: Dict[str, Any], layout: str, steps: bool) -> None:

@@ -359,8 +359,10 @@ class Gantt {
   }
 
   summary() {
-    const t = this.history.tasks, n = t ? t.all : 0;
-    if (!n) return "No tasks were recorded.";
+    /* the tasks of the legend: the history has none for a task that began when the run ended */
+    const t = this.history.tasks, fates = this.history.fates;
+    const n = FATES.reduce((sum, f) => sum + (fates[f.key] || 0), 0) || (t ? t.all : 0);
+    if (!t || !n) return "No tasks were recorded.";
     const kept = t.all > t.n
       ? ` The latest ${Format.count(t.n)} are shown one by one, those before as their share of the time.`
       : "";
