@@ -36,7 +36,8 @@ cd "$work" || exit 1
 mkdir state spool run tmp
 
 host=$(hostname -s)
-port=$((20000 + $$ % 5000 * 4)) # two of them, apart from those of the next process
+# two of them, apart from those of the next process and from those that the kernel gives out
+port=$((20000 + $$ % 3000 * 4))
 head -c 1024 /dev/urandom >munge.key
 chmod 400 munge.key
 cat >slurm.conf <<CONF
@@ -78,11 +79,13 @@ until [ -S munge.socket ] || [ $tries = 50 ]; do
 done
 [ -S munge.socket ] || skip "munged does not start: $(tail -1 out)"
 $daemon slurmctld -D >out.ctld 2>&1 &
-pids="$pids $!"
+controller=$!
+pids="$pids $controller"
 $daemon slurmd -D -N "$host" >out.slurmd 2>&1 &
 pids="$pids $!"
 tries=0
-until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ]; do
+until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ] ||
+    ! kill -0 $controller 2>/dev/null; do
     sleep 0.2
     tries=$((tries + 1))
 done
