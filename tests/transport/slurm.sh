@@ -31,6 +31,7 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
+trap 'exit 130' INT TERM
 chmod 755 "$work"
 cd "$work" || exit 1
 mkdir state spool run tmp
@@ -67,10 +68,11 @@ CONF
 SLURM_CONF=$work/slurm.conf
 export SLURM_CONF
 
-daemon='timeout -k 5 1500' # slurmd does not always hear the first signal
+# they do not keep the lock; slurmd does not always hear the first signal
+daemon='timeout -k 5 1500'
 $daemon munged --force --foreground --key-file="$work/munge.key" --socket="$work/munge.socket" \
     --pid-file="$work/munge.pid" --log-file="$work/munge.log" --seed-file="$work/munge.seed" \
-    >out 2>&1 &
+    >out 2>&1 9<&- &
 pids="$!"
 tries=0
 until [ -S munge.socket ] || [ $tries = 50 ]; do
@@ -78,10 +80,10 @@ until [ -S munge.socket ] || [ $tries = 50 ]; do
     tries=$((tries + 1))
 done
 [ -S munge.socket ] || skip "munged does not start: $(tail -1 out)"
-$daemon slurmctld -D >out.ctld 2>&1 &
+$daemon slurmctld -D >out.ctld 2>&1 9<&- &
 controller=$!
 pids="$pids $controller"
-$daemon slurmd -D -N "$host" >out.slurmd 2>&1 &
+$daemon slurmd -D -N "$host" >out.slurmd 2>&1 9<&- &
 pids="$pids $!"
 tries=0
 until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ] ||
