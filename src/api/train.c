@@ -221,7 +221,8 @@ static int train_resume(struct train *t, struct pl_saved **out) {
     const char *path = standby ? s->conf.standby : pl_saved_path(*out);
     const char *updates = pl_saved_text(*out, "updates");
     if (!standby) train_keep_saving(s, path);
-    if (pl_setup_is_set(s, "init"))
+    bool every_start = strcmp(s->conf.resume, "auto") == 0; /* with --init for the first one */
+    if (pl_setup_is_set(s, "init") && !every_start)
         rc = pl_fail(&s->why, PL_EUSAGE,
                      "--init gives the weights to begin with, and so does --resume; leave out one");
     if (!rc && (rc = pl_setup_lines(s, pl_saved_text(*out, "setup"))) != 0)

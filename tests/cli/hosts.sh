@@ -171,7 +171,9 @@ await_lines() { # pattern, number
 start_six cut elastic.py
 for rank in 0 1 2 3 4 5; do await "$work/cut.$rank.err" "joined"; done
 line 2 down
+begin=$(date +%s%N)
 await_lines "lost its connection" 2
+echo "noticed after $((($(date +%s%N) - begin) / 100000000 * 100)) ms"
 line 2 up
 await_lines "is back after" 2
 line 3 down

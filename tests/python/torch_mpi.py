@@ -207,7 +207,7 @@ class Mpi(unittest.TestCase):
         server, asks = self.served("sync", 4), [sys.executable, "-c", ASKS, "any", "0"]
         other = [sys.executable, "-c", ASKS, "any", "7"]
         for words, first, worker in (
-            ("refuses: the model of the run has 59 parameters", [*server, "--requests", "any"], other),
+            ("the model of the run has 59 parameters", [*server, "--requests", "any"], other),
             ("refuses: this program has a token", [*server, "--requests", "secret"], asks),
             ("start it as rank 0 alone", server, [PACELINE, "train"]),
             ("has one server", [*server, "--servers", "2"], asks),

@@ -212,7 +212,17 @@ class Network(unittest.TestCase):
             ("--checkpoint", os.path.join(self.folder, "saved")),
         ):
             command[command.index(name) + 1] = value
-        return [*command, "--requests", "a-token"]
+        often = ["--checkpoint-every", "5", "--checkpoint-keep", "99"]
+        return [*command, "--requests", "a-token", *often]
+
+    def kill_after_a_checkpoint(self, server: "subprocess.Popen[bytes]") -> None:
+        saved = os.path.join(self.folder, "saved")
+        os.makedirs(saved, exist_ok=True)
+        before = len(os.listdir(saved))
+        while server.poll() is None and len(os.listdir(saved)) < before + 2:
+            time.sleep(0.01)  # orders since then have told the workers of its standby
+        server.kill()
+        server.wait()
 
     def url(self, name: str) -> str:
         self.wait_for(name, "HTTPS on port ")
@@ -240,10 +250,7 @@ class Network(unittest.TestCase):
 
     def test_a_server_without_python_and_its_standby(self) -> None:
         """The command that a script prints serves it; the server is killed, and replaced."""
-        command = self.serve(300)
-        saved = os.path.join(self.folder, "saved")
-        command += ["--checkpoint-every", "5", "--checkpoint-keep", "1000"]
-        first = self.begin("first", command)
+        first = self.begin("first", self.serve(300))
         url = self.url("first")
         standby = [PACELINE, "serve", "--standby", url, "--listen", "127.0.0.1:0"]
         second = self.begin("second", [*standby, "--keys", self.keys, "--requests", "a-token"])
@@ -251,16 +258,28 @@ class Network(unittest.TestCase):
         workers = self.join(url)
         self.wait_for("first", "worker 2 joined")
         self.wait_for("first", "a standby follows")
-        os.makedirs(saved, exist_ok=True)
-        before = len(os.listdir(saved))
-        while first.poll() is None and len(os.listdir(saved)) < before + 2:
-            time.sleep(0.01)  # orders since then have told the workers of it
-        first.kill()
+        self.kill_after_a_checkpoint(first)
         self.assertEqual(second.wait(600), 0, self.said("second"))
         for i, worker in enumerate(workers):
             self.assertEqual(worker.wait(600), 0, self.said(f"worker{i}"))
         self.assertIn("it takes over after update", self.said("second"))
         self.assertRegex(self.said("second"), r"updates +300\b")
+
+    def test_a_server_that_is_started_again(self) -> None:
+        """It is killed, and continues from its checkpoint; its workers return by themselves."""
+        command = [*self.serve(300), "--resume", "auto"]
+        first = self.begin("first", command)
+        url = self.url("first")
+        workers = self.join(url)
+        self.wait_for("first", "worker 2 joined")
+        self.kill_after_a_checkpoint(first)
+        command[command.index("--listen") + 1] = url[len("https://") :]
+        second = self.begin("second", command)
+        self.assertEqual(second.wait(600), 0, self.said("second"))
+        for i, worker in enumerate(workers):
+            self.assertEqual(worker.wait(600), 0, self.said(f"worker{i}"))
+        self.assertRegex(self.said("second"), r"updates +300\b")
+        self.assertRegex(self.said("second"), "continues from update|resumed")
 
     def test_gradients(self) -> None:
         self.check_same("sync")
