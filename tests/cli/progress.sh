@@ -139,7 +139,7 @@ check(len(re.findall(r"^[12]/2 a?sync  [\d.]+ s  loss", err, re.M)) == 2, f"race
 def grows(text, what):
     """Runs that are done, and per cent of them, never become fewer; while their number may grow
     there is no percentage, which would go back, and no time that is left."""
-    lines = re.findall(r"(\d+) of (at least )?(\d+) runs done(?:  +(\d+) %)?(.*)", text)
+    lines = re.findall(r"(\d+) of (at least )?(\d+) runs done(?:  +(\d+) %)?([^\r\n]*)", text)
     ended = [int(l[0]) for l in lines]
     shares = [int(l[3]) for l in lines if l[3]]
     check(ended == sorted(ended) and shares == sorted(shares), f"{what} goes back: {text!r}")
