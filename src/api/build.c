@@ -388,12 +388,10 @@ static int build_delay(struct pl_setup *s, struct pl_job *job, enum pl_host host
 }
 
 static int build_evict(const struct pl_setup_conf *c, struct pl_job *job, struct pl_why *why) {
-    static const struct pl_opt units[] = {
-        PL_OPT("evict", REAL, struct pl_job, evict, "0", 0.01, 1e9, "SECONDS", "", 0), PL_OPT_END};
     bool number = isdigit((unsigned char)c->evict[0]) || c->evict[0] == '.';
     job->evict = strcmp(c->evict, "off") == 0 ? 0 : -1;
     if (job->evict == 0 || strcmp(c->evict, "auto") == 0) return PL_OK;
-    if (number && pl_opt_set(units, job, "evict", c->evict, 1, NULL) == PL_OK) return PL_OK;
+    if (number && pl_opt_seconds(c->evict, 0.01, 1e9, &job->evict)) return PL_OK;
     return pl_fail(why, PL_EUSAGE,
                    "evict '%.100s' is not a time; use auto, off, or from 0.01 to 1e9 seconds, like "
                    "90, 500ms or 30m",

@@ -109,15 +109,12 @@ static void train_second(void *ctx, uint64_t now_ns) {
 
 /* "500": updates; "60s", "1h30m": time. */
 static int train_every(struct train *t) {
-    static const struct pl_opt units[] = {
-        PL_OPT("checkpoint-every", REAL, struct train, save_s, "0", 1e-9, 1e9, "SECONDS", "", 0),
-        PL_OPT_END};
     struct pl_setup *s = t->setup;
     const char *text = s->conf.checkpoint_every, *digits = text + strspn(text, "0123456789");
     bool ok = isdigit((unsigned char)*text);
     if (*digits) /* a time without a unit would be taken for updates */
         ok = ok && isalpha((unsigned char)text[strlen(text) - 1]) &&
-             pl_opt_set(units, t, "checkpoint-every", text, 1, NULL) == PL_OK;
+             pl_opt_seconds(text, 1e-9, 1e9, &t->save_s);
     else
         ok = ok && strlen(text) < 10 && (t->save_updates = strtoull(text, NULL, 10)) > 0;
     if (!ok)

@@ -171,6 +171,11 @@ static bool opt_number(const struct pl_opt *opt, const char *value, double *out)
     return true;
 }
 
+bool pl_opt_seconds(const char *text, double min, double max, double *out) {
+    const struct pl_opt opt = {.type = PL_TYPE_REAL, .min = min, .max = max, .choices = "SECONDS"};
+    return opt_number(&opt, text, out);
+}
+
 /* A number with a decimal comma, or with commas between thousands, without them. Returns false if
  * it may be either. */
 static bool opt_without_commas(const struct pl_opt *opt, const char *value, char *out, size_t max) {

@@ -32,6 +32,10 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
 int pl_opt_parse(const struct pl_opt *opts, void *conf, const char *args, int n_workers,
                  struct pl_why *why);
 
+/* Reads a time with or without a unit: 90, 500ms, 1h30m. Returns whether it is one from min to max
+ * seconds. */
+bool pl_opt_seconds(const char *text, double min, double max, double *out);
+
 /* Fails because args is not key=value. A number alone is meant for the first option, if that takes
  * it. */
 int pl_opt_not_pair(const struct pl_opt *opts, const char *args, struct pl_why *why);

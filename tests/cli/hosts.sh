@@ -85,65 +85,14 @@ if ! $python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torc
     exit 0
 fi
 cat >"$work/train.py" <<'PY'
-import torch, paceline.torch as pl
-
-torch.manual_seed(3)
-torch.set_num_threads(1)
-model = torch.nn.Linear(5, 1)
-opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model, method="sync", updates=30)
-g = torch.Generator().manual_seed(17 + opt.rank)
-while not opt.ended:
-    x = torch.randn(8, 5, generator=g)
-    opt.zero_grad()
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()
-    opt.step(loss)
-opt.close()
-if opt.rank == 0:
-    print(" ".join(f"{v:.9g}" for p in model.parameters() for v in p.flatten().tolist()))
-PY
-unset PACELINE
-export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" PYTHONPATH="$SOURCE_DIR/python"
-export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
-
-start_six() { # name, script; each rank's host: all of the first (near), or two on each of three
-    started=
-    for rank in 0 1 2 3 4 5; do
-        if [ "$1" = near ]; then host=1 local=6; else host=$((1 + rank / 2)) local=2; fi
-        on "$host" env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=$local MASTER_ADDR=10.77.0.11 \
-            MASTER_PORT=29500 PACELINE_KEYS="$work/keys" TORCHELASTIC_RUN_ID="$net-$1" \
-            $python "$work/$2" >"$work/$1.$rank" 2>"$work/$1.$rank.err" &
-        started="$started $!"
-    done
-    pids="$pids $started"
-}
-
-six() { # name
-    start_six "$1" train.py
-    rank=0
-    for p in $started; do
-        wait "$p" || fail "rank $rank: $(cat "$work/$1.$rank.err")"
-        rank=$((rank + 1))
-    done
-}
-
-six near
-six far
-[ -s "$work/near.0" ] || fail "nothing was printed"
-# the same up to the order in which six gradients came and were added
-paste "$work/near.0" "$work/far.0" | awk '{
-    for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d * d > 1e-10) bad = 1 }
-    exit bad || NF != 12 }' || fail "$(cat "$work/near.0" "$work/far.0")"
-
-echo "-- PyTorch while a line is cut and a host dies"
-cat >"$work/elastic.py" <<'PY'
 import json, sys, time, torch, paceline.torch as pl
 
+method, updates, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 torch.manual_seed(3)
 torch.set_num_threads(1)
 model = torch.nn.Linear(5, 1)
-opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.02), model, method="async",
-                   updates=10**9)
+opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.02), model, method=method,
+                   updates=updates)
 g = torch.Generator().manual_seed(17 + opt.rank)
 print("joined", flush=True, file=sys.stderr)
 try:
@@ -153,12 +102,51 @@ try:
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         loss.backward()
         opt.step(loss)
-        time.sleep(0.01)
+        time.sleep(pause)
 finally:
     opt.close()
     if opt.rank == 0:
-        print(json.dumps({"loss": float(loss), "tasks": opt.summary()["run"]["tasks"]}))
+        weights = [v for p in model.parameters() for v in p.flatten().tolist()]
+        print(json.dumps({"weights": weights, "loss": float(loss),
+                          "tasks": opt.summary()["run"]["tasks"]}))
 PY
+unset PACELINE
+export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" PYTHONPATH="$SOURCE_DIR/python"
+export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
+
+# Each rank has a host: all of them the first (near), or two each of three.
+start_six() { # name, arguments …
+    name=$1 started=
+    shift
+    for rank in 0 1 2 3 4 5; do
+        if [ "$name" = near ]; then host=1 local=6; else host=$((1 + rank / 2)) local=2; fi
+        on "$host" env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=$local MASTER_ADDR=10.77.0.11 \
+            MASTER_PORT=29500 PACELINE_KEYS="$work/keys" TORCHELASTIC_RUN_ID="$net-$name" \
+            $python "$work/train.py" "$@" >"$work/$name.$rank" 2>"$work/$name.$rank.err" &
+        started="$started $!"
+    done
+    pids="$pids $started"
+}
+
+six() { # name
+    start_six "$1" sync 30 0
+    rank=0
+    for p in $started; do
+        wait "$p" || fail "rank $rank: $(cat "$work/$1.$rank.err")"
+        rank=$((rank + 1))
+    done
+}
+
+six near
+six far
+# the same up to the order in which six gradients came and were added
+$python - "$work/near.0" "$work/far.0" <<'PY' || fail "$(cat "$work/near.0" "$work/far.0")"
+import json, sys
+near, far = (json.load(open(name))["weights"] for name in sys.argv[1:])
+assert len(near) == 6 and all(abs(a - b) < 1e-5 for a, b in zip(near, far))
+PY
+
+echo "-- PyTorch while a line is cut and a host dies"
 await_lines() { # pattern, number
     n=0
     until [ "$(lines "$work/cut.0.err" "$1")" -ge "$2" ]; do
@@ -168,7 +156,7 @@ await_lines() { # pattern, number
     done
 }
 
-start_six cut elastic.py
+start_six cut async 1000000000 0.01
 for rank in 0 1 2 3 4 5; do await "$work/cut.$rank.err" "joined"; done
 line 2 down
 begin=$(date +%s%N)

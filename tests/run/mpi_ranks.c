@@ -263,7 +263,8 @@ static int bad_end_gradient(void *ctx, const float *w, const struct pl_samples *
 /* What only one server can see has the fate that it has with one server. */
 static void test_a_lie_that_one_of_three_servers_sees(void **state) {
     static const char *const methods[] = {
-        "method=sync updates=100", /* long enough for ten results, however little it runs: */
+        "method=sync updates=100",
+        /* enough for ten results of worker 4, even if it runs less than the others */
         "method=async delay=const:t=0.001 updates=1500"};
     const struct pl_function f = {.dim = BOWL_DIM, .gradient = bad_end_gradient};
     for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
