@@ -31,7 +31,7 @@ _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDR
 # what rank 0 and the server hand to each other; the last three are those of `exchange`
 _FILES = ("init.safetensors", "final.f32", "load", "saved", "refused")
 _ANSWER = 60  # seconds for the server to save or load a state
-_LINGERS = 5  # seconds for which it is there after it has hung up, at most
+_LINGERS = 30  # seconds for which it is there after it has hung up, at most
 # Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
 # asks of an evaluator. Each begins with a line that tells it from files of other programs.
 _FAILED, _FAILED_LINE = ".failed", "paceline: why the run failed:\n"

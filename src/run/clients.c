@@ -280,11 +280,21 @@ static void clients_last(struct server *s, const struct pl_news *news) {
     if (asks || news->worker >= s->job->n_workers) pl_clients_news(s, news);
 }
 
+/* An evaluator that has joined, and has not asked yet, will. */
+static void clients_expect(struct server *s) {
+    struct pl_clients *g = &s->clients;
+    if (g->seated || !s->conf->transport->clients->is_client(s->port, s->job->n_workers)) return;
+    g->seated = true;
+    g->seat = s->job->n_workers;
+    g->asked_ns = pl_server_now(s);
+}
+
 void pl_clients_end(struct server *s) {
     struct pl_clients *g = &s->clients;
     uint64_t limit = 2 * g->longest_ns + CLIENTS_LAST_NS;
     uint64_t until = pl_now_ns() + (limit < CLIENTS_LAST_MAX_NS ? limit : CLIENTS_LAST_MAX_NS);
     if (!g->about.needs_evaluator) return;
+    clients_expect(s);
     g->due = true; /* whatever was shown last */
     while (clients_seated(s, pl_server_now(s)) && (g->pending || clients_newer(s)) &&
            pl_now_ns() < until) {

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+import unittest.mock
 from typing import Any
 
 import torch
@@ -65,14 +66,36 @@ class Evaluate(unittest.TestCase):
         self.assertNotEqual(points[-1].test_accuracy, points[-1].test_accuracy)
         self.assertEqual([run["updates"] for run in ends], [20])
 
+    def test_an_evaluator_that_asks_late(self):
+        """It has joined, so the last version is evaluated, even if it asks after the last update."""
+        (role,) = roles(1)
+        model, over, points = net(), threading.Event(), []
+        waits = pl._evaluator.Evaluator._wait
+
+        def late(evaluator):
+            over.wait()
+            waits(evaluator)
+
+        with unittest.mock.patch.object(pl._evaluator.Evaluator, "_wait", late):
+            opt = pl.Optimizer(
+                torch.optim.SGD(model.parameters(), lr=0.05), model, "sync", role=role, updates=3,
+                evaluate=lambda m: 0.5, on_point=points.append,
+            )  # fmt: skip
+        threading.Timer(0.5, over.set).start()
+        for step in range(3):
+            opt.step(backward(opt, model, step))
+        opt.close()
+        self.assertEqual(points[-1].updates, 3)
+
     def ends(self, where, limit, ask):
         """A run of one worker in which evaluate= or on_point= calls ask(opt). Returns what the last
         call returned, which is after the last update, and the optimizer."""
         (role,) = roles(1)
-        model, made, found = net(), [], []
+        model, made, found, over = net(), [], [], [False]
 
         def look(_):
-            if made and made[0].version == 3:
+            # the evaluation of the first weights may come as late as after the third update
+            if made and made[0].version == 3 and (limit or over[0]):
                 found.append(ask(made[0]))
             return 0.5
 
@@ -86,6 +109,7 @@ class Evaluate(unittest.TestCase):
             opt.step(backward(opt, model, step))
         while limit and not opt.ended:
             opt.step(backward(opt, model, 4))
+        over[0] = True
         opt.close()
         self.assertEqual(opt.version, 3)
         return found[-1], opt
