@@ -4,7 +4,7 @@
 . "${SOURCE_DIR:?}/tests/shell/network.sh"
 
 run="--data digits:samples=400 --model softmax --batch 8 --workers 3 --updates 12 \
-    --eval-every 1000 --seed 3 --listen 127.0.0.1:0"
+    --eval-every 1000 --seed 3 --min-workers 3 --listen 127.0.0.1:0"
 refused=
 works=0
 for method in $("$paceline" list method | sed -n 's/^  \([^ ]\{1,\}\) .*/\1/p'); do

@@ -31,6 +31,11 @@ def without_header(text):
     return re.sub(r"^paceline [^:]*: (train|serve|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
 
 
+def without_warnings(text):
+    """Leaves out messages above the line of progress: a busy machine makes workers slow."""
+    return re.sub(r"(\r\x1b\[J)?paceline: warning: [^\n]*\n", "", text)
+
+
 def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
     """Runs on a terminal with that many columns, later with `then`; returns what standard error
     got, before and after the change."""
@@ -56,7 +61,7 @@ def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
     child.wait()
     os.close(master)
     parts = [p.decode() for p in parts]
-    return [without_header(parts[0]), parts[1]]
+    return [without_warnings(part) for part in (without_header(parts[0]), parts[1])]
 
 
 ESCAPE = "\r\x1b[J"

@@ -24,7 +24,7 @@ echo "-- the same weights as on one machine"
 # shellcheck disable=SC2086
 "$paceline" train $run --json >"$work/here.json" 2>"$work/here.err"
 # shellcheck disable=SC2086
-serve far $run --listen 127.0.0.1:0 --keys "$work/keys"
+serve far $run --min-workers 2 --listen 127.0.0.1:0 --keys "$work/keys"
 start_worker w1 "127.0.0.1:$port" --keys "$work/keys"
 first=$worker
 start_worker w2 "https://127.0.0.1:$port/" --keys "$work/keys/alice"
@@ -41,7 +41,7 @@ grep -q "joined over the network as alice" "$work/far.err" || fail "$(cat "$work
 
 echo "-- half as many bytes"
 # shellcheck disable=SC2086
-serve half $run --listen 127.0.0.1:0 --wire bf16
+serve half $run --min-workers 2 --listen 127.0.0.1:0 --wire bf16
 start_worker h1 "127.0.0.1:$port"
 first=$worker
 start_worker h2 "127.0.0.1:$port"

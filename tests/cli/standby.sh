@@ -61,8 +61,8 @@ json=--json
 begin() { # options of the server …
     rm -f "$work"/*.err "$work"/*.out "$work"/*.json
     # shellcheck disable=SC2086
-    "$paceline" serve $run "$@" --wait 60 --json --listen 127.0.0.1:0 --keys "$work/keys" \
-        >"$work/first.json" 2>"$work/first.err" &
+    "$paceline" serve $run "$@" --min-workers 2 --wait 60 --json --listen 127.0.0.1:0 \
+        --keys "$work/keys" >"$work/first.json" 2>"$work/first.err" &
     first=$!
     await "$work/first.err" "workers can join over"
     port=$(port_of "$work/first.err")

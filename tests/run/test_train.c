@@ -250,7 +250,9 @@ static uint64_t newest_checkpoint(const char *path) {
     for (struct dirent *e; dir && (e = readdir(dir));) {
         static const char head[] = "checkpoint-";
         if (strncmp(e->d_name, head, sizeof head - 1) != 0) continue;
-        uint64_t update = strtoull(e->d_name + sizeof head - 1, NULL, 10);
+        char *rest;
+        uint64_t update = strtoull(e->d_name + sizeof head - 1, &rest, 10);
+        if (strcmp(rest, ".safetensors") != 0) continue; /* is being written */
         if (update > newest) newest = update;
     }
     if (dir) closedir(dir);

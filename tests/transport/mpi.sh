@@ -29,8 +29,8 @@ for method in sync kasync kbatchsync kbatchasync abs ssp pssp local-sgd easgd di
     ranks 5 "$PACELINE" train --method "$method" $learns --updates 20 --json >out 2>err ||
         fail "train --method $method: $(cat err)"
     [ "$(wc -l <out)" = 1 ] || fail "$method: not one line of JSON: $(cat out)"
-    # what MPI itself has to say about the machine is its own affair
-    grep -q "paceline: " err && fail "$method said: $(cat err)"
+    # what MPI says about the machine is its own affair, and a busy one makes ranks slow
+    grep "paceline: " err | grep -qv "is slow:" && fail "$method said: $(cat err)"
     grep -q '"workers":4,.*"updates":20,' out || fail "$method: $(cat out)"
     [ ! -r /proc/self/schedstat ] || ! grep -q '"core_wait":null' out ||
         fail "$method: waiting for a core was not measured: $(cat out)"
