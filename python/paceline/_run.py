@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
@@ -89,7 +90,9 @@ class Run:
 
     >>> run = paceline.simulate(method="sync", model="quadratic", workers=4, updates=50)
     >>> run["updates"], run["staleness.mean"], run.text("policy"), run.diverged
-    (50.0, 0.0, 'ksync:k=4', False)"""
+    (50.0, 0.0, 'ksync:k=4', False)
+    >>> "updates" in run, "test_accuracy" in run
+    (True, False)"""
 
     def __init__(self, handle: c.c_void_p) -> None:
         self._lib = _lib.library()
@@ -103,6 +106,10 @@ class Run:
     def __getitem__(self, key: str) -> float:
         """One number: "time", "updates", "tasks.applied", "staleness.mean", … NaN if unknown."""
         return float(self._lib.pl_run_number(self._handle, key.encode()))
+
+    def __contains__(self, key: str) -> bool:
+        """Whether this number is known."""
+        return not math.isnan(self[key])
 
     def text(self, key: str) -> Optional[str]:
         """ "method", a column ("policy", "tuner", …), "replay" or "trouble"; None if unknown."""
