@@ -66,6 +66,11 @@ class Evaluate(unittest.TestCase):
         self.assertNotEqual(points[-1].test_accuracy, points[-1].test_accuracy)
         self.assertEqual([run["updates"] for run in ends], [20])
 
+    def test_nothing_to_tell(self):
+        model = net()
+        with self.assertRaisesRegex(paceline.UsageError, "on_point= is called after evaluate="):
+            pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, on_point=print)
+
     def test_an_evaluator_that_asks_late(self):
         """It has joined, so the last version is evaluated, even if it asks after the last update."""
         (role,) = roles(1)

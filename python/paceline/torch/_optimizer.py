@@ -118,6 +118,8 @@ class Optimizer(torch.optim.Optimizer):
             raise UsageError(
                 f"optimizer must be a torch.optim.Optimizer, but is a {type(optimizer).__name__}"
             )
+        if on_point and not evaluate:
+            raise UsageError("on_point= is called after evaluate=, which is missing")
         self.optimizer, self.model = optimizer, model
         super().__init__(optimizer.param_groups, dict(optimizer.defaults))
         self._share()
