@@ -127,11 +127,16 @@ static int certificates_identity_write(const struct identity *i, const char *fol
 
 static int certificates_authority_read(struct identity *i, const char *folder, gnutls_datum_t *pem,
                                        struct pl_why *why) {
+    struct stat st;
     char path[CERTIFICATES_PATH];
     gnutls_datum_t key = {NULL, 0};
     snprintf(path, sizeof path, "%s/ca.pem", folder);
     int rc = gnutls_load_file(path, pem);
     snprintf(path, sizeof path, "%s/ca-key.pem", folder);
+    if (stat(path, &st) == 0 && st.st_mode & 077)
+        return pl_fail(why, PL_EUSAGE,
+                       "the private key '%.300s' can be read by others; change that with chmod 600",
+                       path);
     if (!rc) rc = gnutls_load_file(path, &key);
     if (!rc) rc = gnutls_x509_crt_init(&i->crt);
     if (!rc) rc = gnutls_x509_privkey_init(&i->key);

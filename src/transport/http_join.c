@@ -56,8 +56,14 @@ void pl_http_detach(struct pl_link *l) {
 static int http_keys(struct pl_link *l, const char *keys, const char *as, struct pl_why *why) {
     struct stat s;
     bool tls = strncmp(l->url, "https:", 6) == 0;
+    bool has_keys = keys && *keys;
+    if (!tls && has_keys)
+        return pl_fail(why, PL_EUSAGE,
+                       "%s is not encrypted, so certificates are of no use; write https://, or "
+                       "leave out --keys (in Python PACELINE_KEYS)",
+                       l->url);
     if (!tls) return PL_OK;
-    if (!keys || !*keys)
+    if (!has_keys)
         return pl_fail(why, PL_EUSAGE,
                        "%s needs certificates; make them with paceline keys, and give their folder "
                        "by --keys, or in Python by PACELINE_KEYS",

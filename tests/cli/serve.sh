@@ -19,6 +19,12 @@ echo "-- keys"
 grep -q "hosts cannot change" "$work/err" || fail "$(cat "$work/err")"
 "$paceline" keys --out "$work/keys" --name ../alice 2>"$work/err" && fail "outside"
 grep -q "name has" "$work/err" || fail "$(cat "$work/err")"
+chmod 640 "$work/keys/ca-key.pem"
+"$paceline" keys --out "$work/keys" --name bob 2>"$work/err" && fail "an authority for all"
+grep -q "ca-key.pem' can be read by others" "$work/err" || fail "$(cat "$work/err")"
+chmod 600 "$work/keys/ca-key.pem"
+"$paceline" work http://127.0.0.1:1 --keys "$work/keys" 2>"$work/err" && fail "keys without TLS"
+grep -q "is not encrypted, so certificates are of no use" "$work/err" || fail "$(cat "$work/err")"
 
 echo "-- the same weights as on one machine"
 # shellcheck disable=SC2086
