@@ -117,15 +117,31 @@ enum MHD_Result pl_gateway_order_next(struct request *r) {
     return pl_gateway_answer_order(r);
 }
 
+/* Waits until the standby has the version that an evaluator is about to see. One that must not wait
+ * so long asks again, and sees the version then. */
+static int order_shared(struct request *r, uint64_t end_ns) {
+    atomic_uint *bell = &r->gateway->bell;
+    unsigned seen = atomic_load(bell);
+    int rc = order_wanted(r);
+    while (!rc && pl_gateway_standby_holds(r, r->seat->order.note)) {
+        uint64_t now = pl_now_ns();
+        if (now >= end_ns) return PL_ETIMEDOUT;
+        pl_futex_wait(bell, seen, end_ns - now < ORDER_LOOK_NS ? end_ns - now : ORDER_LOOK_NS);
+        seen = atomic_load(bell);
+        rc = order_wanted(r);
+    }
+    return rc;
+}
+
 enum MHD_Result pl_gateway_order_newest(struct request *r) {
     struct seat *s = r->seat;
     if (s->kind != PL_CLIENT_EVALUATOR)
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a worker has orders; ask for /next");
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    uint64_t ns = order_patience(r);
+    uint64_t ns = order_patience(r), end_ns = pl_now_ns() + ns;
     int rc = order_wanted(r);
     if (!rc) rc = pl_client_link_newest(s->link, ns, s->room, s->order.note);
-    if (!rc) rc = order_wanted(r);
+    if (!rc) rc = order_shared(r, end_ns);
     order_settled(r);
     if (rc == PL_ECANCELLED) return pl_gateway_answer_gone(r);
     if (rc) return pl_gateway_answer(r, MHD_HTTP_NO_CONTENT, "");

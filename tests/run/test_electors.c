@@ -1,6 +1,7 @@
 /* Who counts when a standby asks for the workers of a server, and what clients hear of their end.
  */
 #include "door.h"
+#include "run/worker.h"
 
 #define COPY                                                                                       \
     "GET /v1/copy" HOST "Paceline-Address: 127.0.0.1:1\r\nPaceline-Seen: 0\r\n"                    \
@@ -86,6 +87,28 @@ TEST(only_earlier_servers_have_shown_more) {
 static void note_loss(void *ctx, int level, const char *sentence) {
     atomic_int *n = ctx;
     atomic_fetch_add(n, strstr(sentence, "is lost") != NULL);
+}
+
+/* What it has seen could be lost. */
+TEST(an_evaluator_waits_for_the_standby) {
+    struct door d;
+    struct pl_welcome welcome;
+    struct pl_order order = {0};
+    float shown[DIM];
+    uint64_t note[PL_NOTE_WORDS];
+    atomic_int n_lost = 0;
+    door_open(&d, 1, (struct pl_port_conf){.n_evaluators = 1, .about = "{\"model\": 1}"});
+    d.log = (struct pl_log){.say = note_loss, .ctx = &n_lost};
+    struct pl_link *e = join(&d, (struct pl_newcomer){.kind = PL_CLIENT_EVALUATOR}, &welcome);
+    assert_true(has_workers(&d, 0)); /* a standby is there, with version 0 */
+    pl_note_pack(&order, &(struct pl_run_note){.version = 5});
+    assert_int_equal(pl_http.join->newest(e, 0, shown, note), PL_ETIMEDOUT);
+    crew_news(&d.c, PL_NEWS_ASK, 1);
+    assert_true(pl_shm.clients->show(d.c.p, 1, d.c.version[0], order.note));
+    int rc = pl_http.join->newest(e, 300 * MS, shown, note);
+    assert_true(rc == PL_ETIMEDOUT || n_lost > 0); /* this took so long that the standby was lost */
+    pl_http.link.detach(e);
+    door_close(&d);
 }
 
 /* A server whose workers may have gone to the standby does not go on because others come. */
