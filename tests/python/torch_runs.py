@@ -232,6 +232,12 @@ class Options(unittest.TestCase):
                     pl.Optimizer(optimizer, model, role=roles(1)[0], **given)
                 self.assertEqual(server.call_args[0][1]["evict"], expected)
 
+    def test_resume_without_a_folder(self):
+        model = net()
+        with self.assertRaisesRegex(paceline.UsageError, "resume='auto' needs checkpoint="):
+            optimizer = SGD(model.parameters(), lr=0.1)
+            pl.Optimizer(optimizer, model, role=roles(1)[0], resume="auto")
+
     def test_alone(self):
         """A run that all workers have left ends soon."""
         cases: List[Tuple[Dict[str, Any], int]] = [({}, 20), ({"wait": 3}, 3)]

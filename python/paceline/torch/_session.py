@@ -73,6 +73,8 @@ def _resumes(options: Dict[str, Any]) -> bool:
     if resume != "auto":
         return bool(resume)
     folder = str(options.get("checkpoint") or "")
+    if not folder:
+        raise UsageError("resume='auto' needs checkpoint=, the folder to continue from")
     return os.path.isdir(folder) and any(n.endswith(".safetensors") for n in os.listdir(folder))
 
 
