@@ -1,7 +1,7 @@
 """Accelerate: device placement and mixed precision from Accelerate, steps from Paceline.
 
-Start it with `paceline launch -n 4 -- python3 train.py`. Accelerate believes that each process is the
-only one, and the server combines them.
+Start it with `paceline launch -n 4 -- python3 train.py`, or by torchrun. Accelerate believes that each
+process is the only one, and the server combines them.
 
     from paceline_accelerate import Run
 
@@ -19,21 +19,37 @@ import torch
 import paceline.torch as pl
 
 
-class Run:
-    def __init__(self, model, optimizer, loader, mixed_precision=None, **options):
-        # who we are is Paceline's business: Accelerate would start a process group of its own
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-            os.environ.pop(name, None)
+def shard(loader):
+    """The same loader, of this rank's share of the data."""
+    data = loader.dataset
+    sampler = torch.utils.data.DistributedSampler(data, pl.world_size(), pl.rank())
+    kept = {
+        name: getattr(loader, name)
+        for name in ("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last")
+    }
+    return torch.utils.data.DataLoader(data, sampler=sampler, **kept)
+
+
+def alone(mixed_precision):
+    """An Accelerator that knows of no other rank: it would start a process group of its own."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
         from accelerate import Accelerator
 
-        self.accelerator = Accelerator(mixed_precision=mixed_precision)
+        return Accelerator(mixed_precision=mixed_precision)
+    finally:
+        os.environ.update(hidden)
+
+
+class Run:
+    def __init__(self, model, optimizer, loader, mixed_precision=None, **options):
+        self.accelerator = alone(mixed_precision)
         if self.accelerator.scaler is not None:
             raise ValueError(
                 "fp16 scales the loss, and gradients with it; use mixed_precision='bf16'"
             )
-        sampler = torch.utils.data.DistributedSampler(loader.dataset, pl.world_size(), pl.rank())
-        mine = torch.utils.data.DataLoader(loader.dataset, loader.batch_size, sampler=sampler)
-        self.model, self.loader = self.accelerator.prepare(model, mine)
+        self.model, self.loader = self.accelerator.prepare(model, shard(loader))
         self.opt = pl.Optimizer(optimizer, self.model, **options)
 
     def batches(self, epochs=None):

@@ -332,6 +332,19 @@ class Examples(unittest.TestCase):
             one.scaler = object()
             with self.assertRaisesRegex(ValueError, "bf16"):
                 example.Run(model, optimizer, loader)
+            one.scaler = None
+            with unittest.mock.patch.dict(os.environ, RANK="1", WORLD_SIZE="2"):
+                example.alone(None)
+                self.assertEqual(os.environ["RANK"], "1")  # Paceline reads it afterwards
+        seen = set()
+        for rank in (0, 1):
+            role = pl.Role(rank, 2, "/nowhere")
+            with unittest.mock.patch("paceline.torch._current._role", lambda role=role: role):
+                numbers = torch.utils.data.TensorDataset(torch.arange(40))
+                mine = example.shard(torch.utils.data.DataLoader(numbers, 8, drop_last=True))
+                self.assertEqual(len(mine), 2)  # of 20 samples, without the last 4
+                seen |= {int(v) for (part,) in mine for v in part}
+        self.assertEqual(len(seen), 32)
 
 
 if __name__ == "__main__":
