@@ -1,4 +1,4 @@
-"""Trains with Paceline, and goes on from last.pt and the server's checkpoint if they are there.
+"""Trains with Paceline, and goes on from last.pt if it is there.
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 python3 ddp_converted.py EPOCHS
 
@@ -52,12 +52,14 @@ def main():
     loader = torch.utils.data.DataLoader(data, BATCH, sampler=sampler)
     loss_fn = torch.nn.CrossEntropyLoss()
     opt = torch.optim.SGD(groups(model), lr=0.1, momentum=0.9)
-    opt = pl.Optimizer(opt, model, "sync", max_norm=0.5, checkpoint="server", resume="auto")
+    opt = pl.Optimizer(opt, model, "sync", max_norm=0.5)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100)
     first = 0
     if os.path.exists("last.pt"):
         last = torch.load("last.pt")
         first = last["epoch"]
+        model.load_state_dict(last["model"])
+        opt.set_weights()
         opt.load_state_dict(last["opt"])
         schedule.load_state_dict(last["schedule"])
     for epoch in range(first, EPOCHS):
@@ -72,7 +74,7 @@ def main():
             opt.zero_grad()
         if rank == 0:
             print(f"epoch {epoch}: accuracy {accuracy(model, test):.3f}", flush=True)
-            last = {"epoch": epoch + 1}
+            last = {"epoch": epoch + 1, "model": model.state_dict()}
             last.update(opt=opt.state_dict(), schedule=schedule.state_dict())
             torch.save(last, "last.pt")
     opt.close()
