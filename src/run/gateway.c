@@ -9,10 +9,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "run/gateway_state.h"
+#include "sys/certificates.h"
 #include "sys/thread.h"
 
 /* A vector is encrypted at the speed of the cipher: the fastest comes first, whatever order the
@@ -82,18 +82,13 @@ static void gateway_silent(void *ctx, const char *from) {
 static int gateway_read(const char *folder, const char *name, bool secret, char **out,
                         struct pl_why *why) {
     char path[500];
-    struct stat st;
     snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (secret && pl_certificates_private(path, why)) return PL_EUSAGE;
     FILE *f = fopen(path, "r");
     if (!f) return pl_fail(why, PL_EIO, "cannot read '%.300s': %s", path, strerror(errno));
     *out = calloc(1, GATEWAY_PEM);
     size_t n = *out ? fread(*out, 1, GATEWAY_PEM - 1, f) : 0;
-    bool loose = secret && (fstat(fileno(f), &st) || st.st_mode & 077);
     fclose(f);
-    if (loose)
-        return pl_fail(why, PL_EUSAGE,
-                       "the private key '%.300s' can be read by others; change that with chmod 600",
-                       path);
     if (n == GATEWAY_PEM - 1) return pl_fail(why, PL_EDATA, "'%.300s' is too long", path);
     return n > 0 ? PL_OK : pl_fail(why, PL_EDATA, "'%.300s' is empty", path);
 }

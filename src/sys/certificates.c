@@ -1,17 +1,29 @@
 #include "sys/certificates.h"
 
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int pl_certificates_private(const char *key, struct pl_why *why) {
+    struct stat s;
+    if (stat(key, &s))
+        return pl_fail(why, PL_EIO, "cannot read '%.300s': %s", key, strerror(errno));
+    if (s.st_mode & 077)
+        return pl_fail(why, PL_EUSAGE,
+                       "the private key '%.300s' can be read by others; change that with chmod 600",
+                       key);
+    return PL_OK;
+}
+
 #ifdef PL_HAVE_GNUTLS
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -127,17 +139,14 @@ static int certificates_identity_write(const struct identity *i, const char *fol
 
 static int certificates_authority_read(struct identity *i, const char *folder, gnutls_datum_t *pem,
                                        struct pl_why *why) {
-    struct stat st;
     char path[CERTIFICATES_PATH];
     gnutls_datum_t key = {NULL, 0};
-    snprintf(path, sizeof path, "%s/ca.pem", folder);
-    int rc = gnutls_load_file(path, pem);
     snprintf(path, sizeof path, "%s/ca-key.pem", folder);
-    if (stat(path, &st) == 0 && st.st_mode & 077)
-        return pl_fail(why, PL_EUSAGE,
-                       "the private key '%.300s' can be read by others; change that with chmod 600",
-                       path);
-    if (!rc) rc = gnutls_load_file(path, &key);
+    int rc = pl_certificates_private(path, why);
+    if (rc) return rc;
+    rc = gnutls_load_file(path, &key);
+    snprintf(path, sizeof path, "%s/ca.pem", folder);
+    if (!rc) rc = gnutls_load_file(path, pem);
     if (!rc) rc = gnutls_x509_crt_init(&i->crt);
     if (!rc) rc = gnutls_x509_privkey_init(&i->key);
     if (!rc) rc = gnutls_x509_crt_import(i->crt, pem, GNUTLS_X509_FMT_PEM);

@@ -15,4 +15,7 @@
 int pl_certificates_make(const char *folder, const char *hosts, const char *worker, int days,
                          struct pl_why *why);
 
+/* Refuses a private key that others can read, or that is not there. */
+int pl_certificates_private(const char *key, struct pl_why *why);
+
 #endif

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "sys/certificates.h"
 #include "sys/thread.h"
 #include "transport/http_state.h"
 
@@ -54,7 +54,6 @@ void pl_http_detach(struct pl_link *l) {
 
 /* The certificates of a folder. */
 static int http_keys(struct pl_link *l, const char *keys, const char *as, struct pl_why *why) {
-    struct stat s;
     bool tls = strncmp(l->url, "https:", 6) == 0;
     bool has_keys = keys && *keys;
     if (!tls && has_keys)
@@ -73,13 +72,7 @@ static int http_keys(struct pl_link *l, const char *keys, const char *as, struct
         (size_t)snprintf(l->cert_key, sizeof l->cert_key, "%s/%s-key.pem", keys, as) >=
             sizeof l->cert_key)
         return pl_fail(why, PL_EUSAGE, "the name of the folder of keys is too long");
-    if (stat(l->cert_key, &s))
-        return pl_fail(why, PL_EIO, "cannot read '%.300s': %s", l->cert_key, strerror(errno));
-    if (s.st_mode & 077)
-        return pl_fail(why, PL_EUSAGE,
-                       "the private key '%.300s' can be read by others; change that with chmod 600",
-                       l->cert_key);
-    return PL_OK;
+    return pl_certificates_private(l->cert_key, why);
 }
 
 /* The next address of the list, whose addresses are like the first one: https or http. */
