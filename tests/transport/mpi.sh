@@ -87,6 +87,11 @@ clients() { # arguments of the server …
     ranks 1 sh -c "$each" sh "$PACELINE" train --lr 0.01 --json "$@" : -n 3 ./external mpi: \
         >out 2>err
 }
+n_missed=0
+missed() { # seen at a load of 22: Open MPI does not notice that a rank has finalized
+    n_missed=$((n_missed + 1))
+    [ $n_missed = 1 ] && grep -q "exiting improperly" err
+}
 n_runs=0
 for method in $("$PACELINE" list method | awk '/^  [a-z]/ { print $1 }'); do
     case $method in zeno++ | fdsgd | dsgd | fpsgd) continue ;; esac
@@ -94,8 +99,7 @@ for method in $("$PACELINE" list method | awk '/^  [a-z]/ { print $1 }'); do
         [ $shared = yes ] || case $method in sync | rennala | easgd | sgp) ;; *) continue ;; esac
         PACELINE_MPI_SHARED=$shared clients --model external:dim=2 --method "$method" \
             --updates 20 --min-workers 3 ||
-            grep -q "exiting improperly" err || # Open MPI has missed its MPI_Finalize, once
-            fail "clients under $method, shared: $shared: $(cat err)"
+            missed || fail "clients under $method, shared: $shared: $(cat err)"
         grep -q '"workers":3,.*"updates":20,' out || fail "clients under $method: $(cat out err)"
         n_runs=$((n_runs + 1))
     done
