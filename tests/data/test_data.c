@@ -378,6 +378,7 @@ TEST(pipes_are_refused) {
     assert_int_equal(mkfifo(pipe, 0600), 0);
     pl_run *run = NULL;
     pl_setup *s = plain();
+    set(s, "data", "digits"); /* fashion need not be installed */
     set(s, "script", folder_path("pipe"));
     assert_int_equal(pl_simulate(s, &run), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
@@ -387,6 +388,7 @@ TEST(pipes_are_refused) {
     assert_int_equal(pl_simulate(s, &run), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
     s = plain();
+    set(s, "data", "digits");
     set(s, "layout", folder_path("pipe"));
     assert_int_equal(pl_train(s, &run), PL_EIO);
     assert_non_null(strstr(pl_setup_why(s), "is not a plain file"));
