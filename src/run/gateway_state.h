@@ -115,9 +115,10 @@ struct request {
     bool returns; /* the gateway's lock: its client was away until it came */
     bool follows; /* it is a standby's */
     struct pl_result result;
-    uint64_t *absent; /* [n_absent] of the result; NULL: it has all tensors */
-    char *into;       /* where the body goes; NULL: it is dropped */
-    size_t n, room;   /* bytes of it so far, and in all */
+    uint64_t *absent;          /* [n_absent] of the result; NULL: it has all tensors */
+    char *into;                /* where the body goes; NULL: it is dropped */
+    size_t n, room;            /* bytes of it so far, and in all */
+    uint64_t since_ns, n_came; /* when its first bytes came, and how many did */
     char text[PL_WORD_MAX];
     char name[PL_GATEWAY_NAME];
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */

@@ -289,6 +289,58 @@ TEST(slow_senders_are_disconnected) {
     door_close(&d);
 }
 
+/* A link of 10 kB/s is slow, and no reason to hang up, however long the body is. */
+TEST(a_slow_link_is_not_too_slow) {
+    const uint64_t second = 1000 * MS;
+    for (uint64_t s = 1; s < 100000; s++)
+        assert_false(pl_gateway_is_slow(10000 * s, s * second, PL_GATEWAY_SLOW_NS));
+    assert_false(pl_gateway_is_slow(1, 60 * second,
+                                    PL_GATEWAY_SLOW_NS)); /* the last byte may come any moment */
+    assert_true(pl_gateway_is_slow(12, 61 * second, PL_GATEWAY_SLOW_NS));
+    assert_true(pl_gateway_is_slow(1000000, 1000 * second, PL_GATEWAY_SLOW_NS));
+    assert_true(pl_gateway_is_slow(0, UINT64_MAX, PL_GATEWAY_SLOW_NS));
+}
+
+/* Sends the result of task 1 byte by byte, until the server hangs up; the last byte never comes. */
+static void send_slowly(const struct door *d, const char *key) {
+    char request[200];
+    snprintf(request, sizeof request,
+             "POST /v1/seats/%s/next" HOST "Paceline-Task: 1\r\nContent-Length: 132\r\n\r\n", key);
+    int sock = send_request(d, request);
+    uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
+    for (int n = 0; !closed_by_server(sock) && pl_now_ns() < end; crew_sleep(50 * MS))
+        if (++n < 132) send(sock, "a", 1, MSG_NOSIGNAL);
+    assert_true(closed_by_server(sock));
+    close(sock);
+}
+
+/* A body that trickles in ends its connection, which is reported once; the same result at once is
+ * a result. */
+TEST(a_body_that_trickles_is_cut_off) {
+    struct door d;
+    char key[PL_WIRE_KEY + 1], request[400];
+    door_open_gateway(&d, 1, (struct pl_port_conf){0}, (struct pl_gateway_conf){.slow_ns = 1});
+    join_by_hand(&d, 0, key);
+    crew_tell(&d.c, 0, 1);
+    snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n",
+             key);
+    assert_int_equal(ask(&d, request), 200);
+    for (int i = 0; i < 3 && d.n_reports == 0; i++) send_slowly(&d, key);
+    send_slowly(&d, key);
+    assert_int_equal(d.n_reports, 1);
+    crew_silent(&d.c);
+    int n = snprintf(
+        request, sizeof request,
+        "POST /v1/seats/%s/next" HOST "Paceline-Task: 1\r\nContent-Length: 132\r\n\r\n", key);
+    memset(request + n, 0, 132);
+    int sock = call(&d);
+    assert_int_equal(send(sock, request, (size_t)n + 132, MSG_NOSIGNAL), n + 132);
+    struct pl_news news = crew_news(&d.c, PL_NEWS_RESULT, 0);
+    assert_int_equal(news.result.defect, PL_NO_DEFECT);
+    close(sock);
+    door_close(&d);
+}
+
 /* --- requests that are almost right ----------------------------------------------------------- */
 
 struct fuzzer {
