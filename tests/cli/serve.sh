@@ -139,6 +139,17 @@ grep -q "anybody could join" "$work/err" || fail "$(cat "$work/err")"
 # shellcheck disable=SC2086
 "$paceline" train $run --keys "$work/keys" 2>"$work/err" && fail "keys without an address"
 grep -q "listen HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
+# shellcheck disable=SC2086
+"$paceline" serve $run --respawn 2>"$work/err" && fail "it starts workers"
+grep -q "leave out --respawn" "$work/err" || fail "$(cat "$work/err")"
+for server in "" nowhere 7070 :7070 a:0 a:70000 a:b http:// http://a:0 https://:1 127.0.0.1:1, \
+    127.0.0.1:1,nowhere; do
+    status=0
+    "$paceline" work "$server" 2>"$work/err" || status=$?
+    [ $status = 2 ] || fail "work '$server': status $status, $(cat "$work/err")"
+    grep -q "is not the address of a server; write HOST:PORT" "$work/err" ||
+        fail "work '$server': $(cat "$work/err")"
+done
 
 echo "-- workers come and go"
 serve elastic --data digits --model softmax --method async --workers 3 --min-workers 1 \
