@@ -58,7 +58,9 @@ static inline bool pl_gateway_is_slow(uint64_t bytes, uint64_t ns, uint64_t slow
 int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
                     struct pl_why *why);
 int pl_gateway_port(const struct pl_gateway *g);
-/* The newest version of this run that clients had before they came to this server; 0: none. */
+/* The newest version of this run that two of the workers that are here had before they came to this
+ * server; 0: none. What only one says is not believed, because it can be any number, unless the run
+ * has no other worker. */
 uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* The standby is silent: orders may wait for it, and nobody is to blame that they are not done. */
 bool pl_gateway_is_held(struct pl_gateway *g);

@@ -42,6 +42,8 @@ struct seat {
     int worker;  /* its number, */
     size_t dim;  /* and the length of its vectors */
     float *room; /* [dim] of an evaluator */
+    /* the newest version of an earlier server that it says it had; 0: none */
+    uint64_t seen;
     enum pl_client_kind kind;
     bool speaks; /* its requests are carried out */
     /* the gateway's lock */
@@ -151,7 +153,6 @@ struct pl_gateway {
     struct pl_thread *watch;
     uint64_t tidy_ns; /* when the watch closes idle connections */
     atomic_uint bell;
-    _Atomic uint64_t seen; /* see gateway.h */
     atomic_bool moved;     /* a worker is away or back, and it was not told */
     struct pl_lock *lock;  /* of the rest */
     uint64_t look_ns;      /* when the watch looks again */

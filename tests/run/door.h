@@ -54,7 +54,7 @@ static inline void door_open_gateway(struct door *d, int n_workers, struct pl_po
     crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
     g.address = "127.0.0.1:0";
     g.path = d->c.path;
-    g.n_clients = 8;
+    if (!g.n_clients) g.n_clients = 8;
     g.run = DOOR_RUN;
     g.epoch = DOOR_EPOCH;
     g.setup = "model=none\n";
