@@ -135,7 +135,8 @@ port=$(port_of "$work/err") # that the system chose
 grep -q "waiting for 2 of 2 workers at 127.0.0.1:$port, " "$work/err" || fail "$(cat "$work/err")"
 grep -q "no worker joined at 127.0.0.1:$port within" "$work/err" || fail "$(cat "$work/err")"
 # shellcheck disable=SC2086
-"$paceline" serve $run --listen "$work/s,127.0.0.1:0" --wait 0.1 2>"$work/err" && fail "nobody joined"
+"$paceline" serve $run --listen "$work/s,127.0.0.1:0" --wait 0.1 2>"$work/err" &&
+    fail "nobody joined"
 grep -q "at $work/s,127.0.0.1:$(port_of "$work/err")" "$work/err" || fail "$(cat "$work/err")"
 
 echo "-- addresses"
