@@ -149,7 +149,7 @@ grep -q "listen HOST:PORT" "$work/err" || fail "$(cat "$work/err")"
 # shellcheck disable=SC2086
 "$paceline" serve $run --respawn 2>"$work/err" && fail "it starts workers"
 grep -q "leave out --respawn" "$work/err" || fail "$(cat "$work/err")"
-for server in "" nowhere 7070 :7070 a:0 a:70000 a:b http:// http://a:0 https://:1 127.0.0.1:1, \
+for server in "" nowhere 7070 :7070 a:0 a:70000 a:b http:// http://a:0 https://:1 "127.0.0.1:1," \
     127.0.0.1:1,nowhere; do
     status=0
     "$paceline" work "$server" 2>"$work/err" || status=$?
