@@ -75,10 +75,10 @@ fuzz: setup-dev ## fuzz every reader with libFuzzer, SECONDS=60 or RUNS=N each (
 	@tests/fuzz/run build-fuzz $(if $(RUNS),runs=$(RUNS),seconds=$(SECONDS)) jobs=$(JOBS) \
 	    $(if $(LIMIT),limit=$(LIMIT)) $(TARGETS)
 
-fuzz-requests: setup ## send spoilt requests to a server while a worker works (REQUESTS=100000, a minute)
+fuzz-requests: setup ## send spoilt requests to a server with a worker, and to a standby (REQUESTS=100000 each, two minutes)
 	@$(configure) -B $(BUILD)
-	@$(compile) $(BUILD) --parallel $(JOBS) --target test_strangers
-	@FUZZ_REQUESTS=$(REQUESTS) $(BUILD)/tests/test_strangers
+	@$(compile) $(BUILD) --parallel $(JOBS) --target test_fuzzed_requests
+	@FUZZ_REQUESTS=$(REQUESTS) $(BUILD)/tests/test_fuzzed_requests
 
 agree: setup build ## compare simulated and real time per update: within 10 % (four minutes)
 	@scripts/agree $(BUILD)/paceline

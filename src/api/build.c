@@ -15,7 +15,6 @@
 #include "core/groups.h"
 #include "learn/task.h"
 #include "model/callback.h"
-#include "sys/address.h"
 #include "sys/memory.h"
 #include "sys/numerals.h"
 #include "sys/pool.h"
@@ -297,6 +296,10 @@ static int build_places(struct pl_setup *s) {
         return pl_fail(&s->why, PL_EUSAGE,
                        "--min-workers is for paceline serve; train begins with the workers that it "
                        "starts");
+    if (c->respawn && !spawns && !s->ranks && pl_setup_is_set(s, "respawn"))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "--respawn restarts workers that the server starts, but here other programs "
+                       "are the workers; leave out --respawn");
     return PL_OK;
 }
 
@@ -319,25 +322,6 @@ static int build_for_clients(struct pl_setup *s) {
     return PL_OK;
 }
 
-/* Where clients join, and what others need for it. */
-static int build_listen(const struct pl_setup_conf *c, struct pl_why *why) {
-    struct pl_listen l;
-    struct pl_address a;
-    int rc = pl_listen_read(c->listen, &l, why);
-    if (rc) return rc;
-    bool open = l.address[0] && pl_address_split(l.address, &a) && !pl_address_is_local(a.host);
-    if (open && !c->keys[0] && !c->insecure)
-        return pl_fail(why, PL_EUSAGE,
-                       "anybody could join at %.200s; make certificates with paceline keys and use "
-                       "--keys DIR, or say --insecure yes",
-                       l.address);
-    if ((c->keys[0] || c->insecure) && !l.address[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "%s is for workers on other machines; use it with --listen HOST:PORT",
-                       c->keys[0] ? "keys" : "insecure");
-    return PL_OK;
-}
-
 static bool build_is_token(const char *text) {
     size_t n = 0;
     while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_.-", text[n]))) n++;
@@ -348,7 +332,8 @@ static bool build_is_token(const char *text) {
 static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host host) {
     const struct pl_setup_conf *c = &s->conf;
     struct pl_why *why = &s->why;
-    int rc = host == PL_HOST_REAL ? build_listen(c, why) : PL_OK;
+    struct pl_listen listen;
+    int rc = host == PL_HOST_REAL ? pl_listen_check(c, &listen, why) : PL_OK;
     if (rc) return rc;
     if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
         return pl_fail(

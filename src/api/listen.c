@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/setup.h"
 #include "sys/address.h"
 
 /* Whether it is HOST:PORT and not a path. */
@@ -30,6 +31,28 @@ int pl_listen_read(const char *text, struct pl_listen *out, struct pl_why *why) 
         snprintf(to, far ? sizeof out->address : sizeof out->path, "%s", piece);
         text += n + (text[n] == ',');
     }
+    return PL_OK;
+}
+
+int pl_listen_check(const struct pl_setup_conf *c, struct pl_listen *out, struct pl_why *why) {
+    struct pl_address a;
+    int rc = pl_listen_read(c->listen, out, why);
+    if (rc) return rc;
+    bool open =
+        out->address[0] && pl_address_split(out->address, &a) && !pl_address_is_local(a.host);
+    if (open && !c->keys[0] && !c->insecure)
+        return pl_fail(why, PL_EUSAGE,
+                       "anybody could join at %.200s; make certificates with paceline keys and use "
+                       "--keys DIR, or say --insecure yes",
+                       out->address);
+    if ((c->keys[0] || c->insecure) && !out->address[0])
+        return pl_fail(why, PL_EUSAGE,
+                       "%s is for workers on other machines; use it with --listen HOST:PORT",
+                       c->keys[0] ? "keys" : "insecure");
+    if (c->keys[0] && c->insecure)
+        return pl_fail(why, PL_EUSAGE,
+                       "--insecure lets anybody join, and --keys only those with a certificate; "
+                       "leave out --insecure");
     return PL_OK;
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+struct pl_setup_conf;
+
 struct pl_listen {
     char path[400];    /* "": nobody joins */
     char address[300]; /* "": nobody joins from other machines */
@@ -14,6 +16,9 @@ struct pl_listen {
 
 /* Splits it; PL_EUSAGE. */
 int pl_listen_read(const char *text, struct pl_listen *out, struct pl_why *why);
+
+/* The same of the option of a run, with those that belong to it: keys and insecure. */
+int pl_listen_check(const struct pl_setup_conf *c, struct pl_listen *out, struct pl_why *why);
 
 /* Makes the folder, if one is needed, and removes it with what was made there. */
 int pl_listen_open(struct pl_listen *l, struct pl_why *why);

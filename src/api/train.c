@@ -178,7 +178,11 @@ static int train_standby_address(struct pl_setup *s, struct pl_listen *out, stru
         return pl_fail(why, PL_EUSAGE,
                        "--standby '%.100s' is not the address of a server; write https://HOST:PORT",
                        first);
-    int rc = pl_listen_read(s->conf.listen, out, why);
+    if (s->conf.resume[0] || pl_setup_is_set(s, "init"))
+        return pl_fail(why, PL_EUSAGE,
+                       "--standby gets the run from the server that it follows; leave out --%s",
+                       s->conf.resume[0] ? "resume" : "init");
+    int rc = pl_listen_check(&s->conf, out, why);
     if (rc || out->address[0]) return rc;
     return pl_fail(why, PL_EUSAGE, "--standby needs --listen HOST:PORT, where it takes over");
 }

@@ -9,6 +9,7 @@
 #include "api/setup.h"
 #include "run/about.h"
 #include "run/worker.h"
+#include "sys/address.h"
 #include "sys/certificates.h"
 #include "sys/futex.h"
 #include "sys/numerals.h"
@@ -129,7 +130,8 @@ int pl_work(pl_setup *s, const char *server, const char *keys) {
                                        .stop = pl_setup_stops,
                                        .ctx = s};
     struct pl_built built;
-    int rc = work_setup(s, &conf);
+    int rc = pl_address_check(server, &s->why);
+    if (!rc) rc = work_setup(s, &conf);
     if (!rc) rc = pl_build(s, PL_HOST_REAL, &built);
     if (rc) return rc;
     conf.client.dim = built.job.model->dim;

@@ -180,7 +180,15 @@ int pl_gateway_port(const struct pl_gateway *g) {
 }
 
 uint64_t pl_gateway_seen(const struct pl_gateway *g) {
-    return atomic_load(&g->seen);
+    uint64_t first = 0, second = 0;
+    pl_lock_enter(g->lock);
+    for (const struct seat *s = g->seats; s; s = s->next) {
+        if (s->kind != PL_CLIENT_WORKER || s->seen <= second) continue;
+        second = s->seen < first ? s->seen : first;
+        if (s->seen > first) first = s->seen;
+    }
+    pl_lock_leave(g->lock);
+    return g->conf.n_clients == 1 ? first : second;
 }
 
 bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out) {

@@ -38,17 +38,29 @@ struct pl_gateway_conf {
     bool returns;      /* it can be resumed if it dies */
     bool local;        /* it may have workers that do not come through the gateway */
     const char *setup; /* what GET /v1/setup tells a worker of this library; NULL: nothing */
+    uint64_t slow_ns;  /* see pl_gateway_is_slow(); 0: PL_GATEWAY_SLOW_NS */
     /* Called by a thread of the gateway when there is news for pl_gateway_moved(). May be NULL. */
     void (*moved)(void *ctx);
     void *moved_ctx;
     const struct pl_log *log;
 };
 
+/* Whether a client that has sent so many bytes of a body within `ns` is disconnected: it holds a
+ * seat, and may do so for ever. A body may come at any speed for `slow_ns`; after that, the average
+ * since its first bytes counts. */
+#define PL_GATEWAY_SLOW_NS UINT64_C(60000000000)
+#define PL_GATEWAY_SLOW_RATE 4096 /* bytes per second */
+static inline bool pl_gateway_is_slow(uint64_t bytes, uint64_t ns, uint64_t slow_ns) {
+    return ns > slow_ns && bytes < ns / (UINT64_C(1000000000) / PL_GATEWAY_SLOW_RATE);
+}
+
 /* PL_EUSAGE, PL_EIO, PL_EMISSING or PL_ENOMEM. */
 int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
                     struct pl_why *why);
 int pl_gateway_port(const struct pl_gateway *g);
-/* The newest version of this run that clients had before they came to this server; 0: none. */
+/* The newest version of this run that two of the workers that are here had before they came to this
+ * server; 0: none. What only one says is not believed, because it can be any number, unless the run
+ * has no other worker. */
 uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* The standby is silent: orders may wait for it, and nobody is to blame that they are not done. */
 bool pl_gateway_is_held(struct pl_gateway *g);

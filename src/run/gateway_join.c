@@ -89,7 +89,7 @@ enum MHD_Result pl_gateway_join(struct request *r) {
                                  "header Paceline-Protocol");
     if (bad || !join_said(r, &conf.client))
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "a header makes no sense");
-    uint64_t lost = 0, most = atomic_load(&g->seen);
+    uint64_t lost = 0;
     const char *past = join_past(r, &lost);
     if (past) {
         pl_gateway_report(r, past);
@@ -104,8 +104,8 @@ enum MHD_Result pl_gateway_join(struct request *r) {
         pl_gateway_report(r, sentence ? sentence + 10 : why.text);
         return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, sentence ? sentence + 10 : why.text);
     }
-    while (most < lost && !atomic_compare_exchange_weak(&g->seen, &most, lost)) continue;
     s->gateway = g;
+    s->seen = lost;
     s->kind = c->kind;
     s->speaks = welcome.speaks;
     s->worker = welcome.worker;

@@ -210,6 +210,25 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     pl_gateway_ring(g);
 }
 
+/* A part of the body. libmicrohttpd takes no answer in the middle of one, so a client that cannot
+ * be served is disconnected. */
+static enum MHD_Result request_body(struct request *r, const char *data, size_t n) {
+    const struct pl_gateway_conf *conf = &r->gateway->conf;
+    uint64_t now = pl_now_ns();
+    if (!r->since_ns) r->since_ns = now;
+    r->n_came += n;
+    if (pl_gateway_is_slow(r->n_came, now - r->since_ns,
+                           conf->slow_ns ? conf->slow_ns : PL_GATEWAY_SLOW_NS)) {
+        pl_gateway_report(r, "it sends less than 4 kB per second");
+        return MHD_NO;
+    }
+    if (r->refusal) return MHD_YES;
+    if (n > r->room - r->n) return MHD_NO;
+    if (r->into) memcpy(r->into + r->n, data, n);
+    r->n += n;
+    return MHD_YES;
+}
+
 enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection, const char *url,
                                    const char *method, const char *version, const char *data,
                                    size_t *data_size, void **context) {
@@ -229,13 +248,9 @@ enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection,
     if (r->turn_ns && (r->refusal = request_turn(r, &r->why))) r->turn_ns = 0;
     if (r->turn_ns) return MHD_YES;
     if (*data_size > 0) {
-        if (!r->refusal) {
-            if (*data_size > r->room - r->n) return MHD_NO;
-            if (r->into) memcpy(r->into + r->n, data, *data_size);
-            r->n += *data_size;
-        }
+        size_t n = *data_size;
         *data_size = 0;
-        return MHD_YES;
+        return request_body(r, data, n);
     }
     return r->refusal ? pl_gateway_answer(r, r->refusal, r->why) : request_end(r);
 }

@@ -42,6 +42,8 @@ struct seat {
     int worker;  /* its number, */
     size_t dim;  /* and the length of its vectors */
     float *room; /* [dim] of an evaluator */
+    /* the newest version of an earlier server that it says it had; 0: none */
+    uint64_t seen;
     enum pl_client_kind kind;
     bool speaks; /* its requests are carried out */
     /* the gateway's lock */
@@ -115,9 +117,10 @@ struct request {
     bool returns; /* the gateway's lock: its client was away until it came */
     bool follows; /* it is a standby's */
     struct pl_result result;
-    uint64_t *absent; /* [n_absent] of the result; NULL: it has all tensors */
-    char *into;       /* where the body goes; NULL: it is dropped */
-    size_t n, room;   /* bytes of it so far, and in all */
+    uint64_t *absent;          /* [n_absent] of the result; NULL: it has all tensors */
+    char *into;                /* where the body goes; NULL: it is dropped */
+    size_t n, room;            /* bytes of it so far, and in all */
+    uint64_t since_ns, n_came; /* when its first bytes came, and how many did */
     char text[PL_WORD_MAX];
     char name[PL_GATEWAY_NAME];
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
@@ -150,7 +153,6 @@ struct pl_gateway {
     struct pl_thread *watch;
     uint64_t tidy_ns; /* when the watch closes idle connections */
     atomic_uint bell;
-    _Atomic uint64_t seen; /* see gateway.h */
     atomic_bool moved;     /* a worker is away or back, and it was not told */
     struct pl_lock *lock;  /* of the rest */
     uint64_t look_ns;      /* when the watch looks again */

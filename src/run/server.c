@@ -185,14 +185,15 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
 
 /* --- what is due by the clock ------------------------------------------------------------- */
 
-/* Updates that workers had seen, and that the checkpoint does not have. */
+/* Updates that workers had seen, and that the checkpoint does not have. There may have been more,
+ * which only workers have seen that did not come back. */
 void pl_server_lost(struct server *s) {
     uint64_t seen = s->gateway ? pl_gateway_seen(s->gateway) : 0;
     if (seen <= s->known) return;
     s->known = seen;
     pl_log_warn(&s->job->log,
                 "workers have seen update %llu, and this server continues from update %llu: "
-                "%llu update%s lost",
+                "at least %llu update%s lost",
                 (unsigned long long)seen, (unsigned long long)s->began,
                 (unsigned long long)(seen - s->began), seen - s->began == 1 ? " was" : "s were");
 }

@@ -13,6 +13,7 @@
 #include "sys/fpu.h"
 
 #define SHUTDOWN_GRACE_NS 2000000000u /* for workers to leave at the end */
+#define RUN_WHERE 800
 
 /* --- the host of an engine ---------------------------------------------------------------- */
 
@@ -201,12 +202,24 @@ static int run_gateway(struct server *s) {
     return rc;
 }
 
+/* Where workers join, with the port that the system chose if 0 was given. */
+static const char *run_where(const struct server *s, char out[RUN_WHERE]) {
+    const char *where = s->conf->where, *address = s->gateway ? s->conf->gateway->address : NULL;
+    const char *at = where && address ? strstr(where, address) : NULL;
+    const char *colon = at ? strrchr(address, ':') : NULL;
+    if (!colon) return where;
+    snprintf(out, RUN_WHERE, "%.*s%d%s", (int)(at - where + colon + 1 - address), where,
+             pl_gateway_port(s->gateway), at + strlen(address));
+    return out;
+}
+
 /* Waits for the workers, so that all begin together. */
 static int run_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
     struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
                                   s->conf->made, s->conf->made_ctx,  s->waited};
     struct pl_point p = pl_engine_point(s->engine, s->last_ns);
+    char where[RUN_WHERE];
     s->membership.n_local = s->conf->n_local;
     s->membership.respawn = s->conf->respawn;
     s->membership.least = s->conf->min_workers;
@@ -214,8 +227,8 @@ static int run_gather(struct server *s, bool *ended) {
     s->membership.news = run_news;
     s->membership.ctx = s;
     return pl_membership_gather(&s->membership, s->conf->n_local > 0 ? &conf : NULL,
-                                s->conf->n_local > 0 ? NULL : s->conf->where, &s->conf->watch, &p,
-                                ended, s->why);
+                                s->conf->n_local > 0 ? NULL : run_where(s, where), &s->conf->watch,
+                                &p, ended, s->why);
 }
 
 static int run_begin(struct server *s) {

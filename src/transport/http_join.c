@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys/address.h"
 #include "sys/certificates.h"
 #include "sys/thread.h"
 #include "transport/http_state.h"
@@ -234,6 +235,7 @@ int pl_http_prepare(const struct pl_client_link_conf *conf, const char *as, stru
                          conf->path) >= sizeof l->servers ||
         strlen(conf->path) >= sizeof l->url)
         rc = pl_fail(why, PL_EUSAGE, "the address of the server is too long");
+    if (!rc) rc = pl_address_check(conf->path, why);
     if (!rc && (!l->lock || pl_http_way_open(&l->talk, l) || pl_http_way_open(&l->events, l) ||
                 pl_http_way_open(&l->side, l)))
         rc = pl_fail(why, PL_ENOMEM, "out of memory");

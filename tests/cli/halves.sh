@@ -1,16 +1,17 @@
 #!/bin/sh
 # A network that falls into two halves: the one with most of the workers goes on, the other makes no
 # update that anybody sees, and its workers come over when the network is whole again. A worker that
-# dies during the hand-over does not keep the standby from it. Hosts are network namespaces.
+# dies during the hand-over does not keep the standby from it, and neither does a host that is cut
+# off. Hosts are network namespaces.
 . "${SOURCE_DIR:?}/tests/shell/hosts.sh"
-make_hosts 1
+make_hosts 1 2 3
 "$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11
 
-# A server on host s, its standby on host 1, and three workers, on these hosts.
+# A server on host s, its standby on host 1, and a worker on each of these hosts.
 begin() { # host …
     rm -f "$work"/*.err "$work"/*.out "$work"/*.json
-    on s "$paceline" serve --data digits --model softmax --method async --workers 3 \
-        --delay const:t=0.02 --updates 1000000 --min-workers 3 --json --listen 10.77.0.1:7070 \
+    on s "$paceline" serve --data digits --model softmax --method async --workers $# \
+        --delay const:t=0.02 --updates 1000000 --min-workers $# --json --listen 10.77.0.1:7070 \
         --keys "$work/keys" >"$work/first.json" 2>"$work/first.err" &
     first=$!
     await "$work/first.err" "workers can join over"
@@ -26,7 +27,7 @@ begin() { # host …
         pids="$pids $!"
         eval "worker_$w=$!"
     done
-    for w in 1 2 3; do await "$work/$w.out" "has a standby at"; done
+    for w in $(seq $#); do await "$work/$w.out" "has a standby at"; done
 }
 
 updates() { # name
@@ -97,5 +98,17 @@ await "$work/second.err" "the run begins with [12] of 3 workers"
 for w in 2 3; do await "$work/$w.out" "joined https://10.77.0.11:7070"; done
 sleep 1
 took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
+finish "$second"
+[ "$(updates second)" -gt "$took" ] || fail "$(said)"
+
+echo "-- eight workers on three hosts, one of which is cut off when the server dies"
+begin 1 1 1 2 2 2 3 3
+line 3 down
+kill -9 "$first"
+await "$work/second.err" "it takes over after update"
+took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
+line 3 up
+for w in $(seq 8); do await "$work/$w.out" "joined https://10.77.0.11:7070"; done
+sleep 1
 finish "$second"
 [ "$(updates second)" -gt "$took" ] || fail "$(said)"

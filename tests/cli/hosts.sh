@@ -24,7 +24,7 @@ lines() { # file, pattern
 }
 
 echo "-- 8 workers on 4 hosts"
-serve first --updates 1000000 --min-workers 8
+serve first --updates 1000000 --min-workers 8 --metrics 10.77.0.1:9477
 for h in 1 2 3 4; do
     for w in 1 2; do
         on "$h" "$paceline" work 10.77.0.1:7070 --keys "$work/keys" >"$work/w$h$w.out" 2>&1 &
@@ -37,9 +37,45 @@ for h in 1 2 3 4; do
 done
 
 echo "-- a link goes down and up"
+metric() { # name
+    (on s curl -sf --noproxy '*' http://10.77.0.1:9477/metrics) >"$work/metrics" ||
+        fail "no metrics: $(cat "$work/first.err")"
+    awk -v name="$1" '$1 == name { print $2 }' "$work/metrics"
+}
+
+until_metric() { # name, comparison
+    n=0
+    until awk -v value="$(metric "$1")" "BEGIN { exit !(value $2) }"; do
+        n=$((n + 1))
+        [ $n -lt 2400 ] || fail "$1 is not $2: $(cat "$work/metrics" "$work/first.err")"
+        sleep 0.1
+    done
+}
+
+number() { # worker of a host
+    sed -n 's/.*as worker \(.\) of 8.*/\1/p' "$work/w$1.out" | head -n 1
+}
+
+cut="worker [$(number 11)$(number 12)] lost its connection"
 line 1 down
-sleep 4
+for w in 11 12; do
+    await "$work/first.err" "worker $(number $w) lost its connection; it keeps its place"
+done
 line 1 up
+# it keeps its place for 10 s at least; on a machine that is slower than that it joins again
+for w in 11 12; do
+    await "$work/first.err" \
+        "worker $(number $w) \(is back after\|lost its connection .* did not return\)"
+done
+[ "$(lines "$work/first.err" "lost its connection")" = "$(lines "$work/first.err" "$cut")" ] ||
+    fail "workers of other hosts were disconnected: $(cat "$work/first.err")"
+until_metric paceline_workers_disconnected "== 0"
+until_metric paceline_workers "== 8"
+applied=$(metric 'paceline_tasks_total{fate="applied"}')
+until_metric 'paceline_tasks_total{fate="applied"}' "> $applied + 100"
+# each task has one fate, or is with one of the eight workers
+awk '/^paceline_tasks_started_total/ { with += $2 } /^paceline_tasks_total/ { with -= $2 }
+    END { exit !(with >= 0 && with <= 8) }' "$work/metrics" || fail "$(cat "$work/metrics")"
 
 echo "-- a host dies"
 gone='left\|the run continues without it'

@@ -33,7 +33,7 @@ seen=$(sed -n 's/.*joining again after update \([0-9]*\).*/\1/p' "$work/w.out")
 from=$(echo "$file" | sed "s/^0*//")
 if [ "$seen" -gt "$from" ]; then # it was not killed right after a checkpoint
     await "$work/after.err" \
-        "seen update $seen, and this server continues from update $from: $((seen - from)) update"
+        "seen update $seen, and this server continues from update $from: at least $((seen - from)) "
 fi
 kill "$worker"
 wait "$worker" || fail "$(cat "$work/w.out")"

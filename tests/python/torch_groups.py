@@ -10,13 +10,17 @@ import unittest
 import torch
 
 from forks import Program
+from workers import free_port
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist, paceline, paceline.torch as pl
+from paceline import _roles
 torch.set_num_threads(1)
 out, method, what, backend = sys.argv[1:]
 rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 each = n // 2  # ranks of a group
+if what == "far":  # the second group is on another machine
+    _roles._elsewhere = lambda address: rank >= each
 place = torch.device("cuda", rank % each) if backend == "nccl" else torch.device("cpu")
 if backend == "nccl":
     torch.cuda.set_device(place)
@@ -37,6 +41,7 @@ except paceline.Error as e:
     torch.save(str(e), f"{out}.{rank}")
     os._exit(0)
 assert (opt.rank, opt.world_size) == (rank // each, 2), (opt.rank, opt.world_size)
+assert opt.role.elsewhere == (what == "far" and rank >= each), opt.role
 seen, told, step = [], [], 0
 push = opt._session.push
 opt._session.push = lambda samples, *more: told.append(samples) or push(samples, *more)
@@ -93,9 +98,14 @@ class Groups(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         out = os.path.join(folder, "out")
         processes, n = [], str(2 * each)
+        port = free_port()
         for rank in range(2 * each):
             env = dict(os.environ, RANK=str(rank), WORLD_SIZE=n, LOCAL_WORLD_SIZE=n)
             env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TMPDIR=folder)
+            if what == "far":
+                env.update(LOCAL_WORLD_SIZE=str(each), PACELINE_PORT=str(port))
+                env.update(PACELINE_KEYS=self.keys(folder), TMPDIR=f"{folder}/{rank // each}")
+                os.makedirs(env["TMPDIR"], exist_ok=True)  # machines have their own
             command = [SCRIPT, out, method, what, backend]
             processes.append(Program(command, env=env, stderr=subprocess.PIPE))
         said = [p.communicate(timeout=300)[1].decode() for p in processes]
@@ -103,8 +113,19 @@ class Groups(unittest.TestCase):
             self.assertEqual(p.returncode, 0, text)
         return [torch.load(f"{out}.{rank}") for rank in range(2 * each)]
 
-    def check(self, method, u, each=2, backend="gloo"):
-        found = self.run_ranks(method, "", each, backend)
+    def keys(self, folder):
+        """A folder of certificates, which is made once."""
+        path = os.path.join(folder, "keys")
+        if os.path.isdir(path):
+            return path
+        made = subprocess.run(["paceline", "keys", "--out", path], stderr=subprocess.PIPE)
+        if b"this build cannot" in made.stderr:
+            self.skipTest("this build has no GnuTLS")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return path
+
+    def check(self, method, u, each=2, backend="gloo", what=""):
+        found = self.run_ranks(method, what, each, backend)
         expected = one_process(12 * max(1, u), u, each)
         tolerance = 1e-6 if backend == "gloo" else 1e-5  # sums on a GPU have another order
         for rank, (seen, _, told) in enumerate(found):
@@ -127,6 +148,11 @@ class Groups(unittest.TestCase):
 
     def test_local_steps(self):
         self.check("local-sgd:u=3", 3)
+
+    def test_two_machines(self):
+        """The first rank of the second group joins over HTTPS, for all of its group."""
+        self.check("sync", 0, what="far")
+        self.check("local-sgd:u=3", 3, what="far")
 
     @unittest.skipUnless(torch.cuda.is_available() and torch.distributed.is_nccl_available(),
                          "there is no GPU, or no NCCL")  # fmt: skip

@@ -37,14 +37,14 @@ static inline void door_say(void *ctx, int level, const char *sentence) {
     atomic_fetch_add(&d->n_reports, reports);
 }
 
-/* With certificates if `keys` is a folder of them. */
 static inline void door_told(void *ctx) {
     struct door *d = ctx;
     if (d->gateway) pl_gateway_told(d->gateway);
 }
 
-static inline void door_open_with(struct door *d, int n_workers, struct pl_port_conf conf,
-                                  const char *keys) {
+/* Of the gateway, what is not the same for all doors. */
+static inline void door_open_gateway(struct door *d, int n_workers, struct pl_port_conf conf,
+                                     struct pl_gateway_conf g) {
     struct pl_why why = {""};
     atomic_init(&d->n_reports, 0);
     d->log = (struct pl_log){.say = door_say, .ctx = d};
@@ -52,23 +52,28 @@ static inline void door_open_with(struct door *d, int n_workers, struct pl_port_
     conf.told = door_told;
     conf.told_ctx = d;
     crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
-    struct pl_gateway_conf g = {.address = "127.0.0.1:0",
-                                .path = d->c.path,
-                                .n_clients = 8,
-                                .keys = keys,
-                                .run = DOOR_RUN,
-                                .epoch = DOOR_EPOCH,
-                                .setup = "model=none\n",
-                                .log = &d->log};
+    g.address = "127.0.0.1:0";
+    g.path = d->c.path;
+    if (!g.n_clients) g.n_clients = 8;
+    g.run = DOOR_RUN;
+    g.epoch = DOOR_EPOCH;
+    g.setup = "model=none\n";
+    g.log = &d->log;
     if (pl_gateway_open(&g, &d->gateway, &why) == PL_EMISSING) {
         print_message("skipped: %s\n", why.text);
         skip();
     }
     assert_non_null(d->gateway);
-    snprintf(d->url, sizeof d->url, "http%s://127.0.0.1:%d", keys ? "s" : "",
+    snprintf(d->url, sizeof d->url, "http%s://127.0.0.1:%d", g.keys ? "s" : "",
              pl_gateway_port(d->gateway));
     for (int i = 0; i < n_workers; i++)
         for (int k = 0; k < DIM; k++) d->c.version[i][k] = (float)(100 * i + k) / 8;
+}
+
+/* With certificates if `keys` is a folder of them. */
+static inline void door_open_with(struct door *d, int n_workers, struct pl_port_conf conf,
+                                  const char *keys) {
+    door_open_gateway(d, n_workers, conf, (struct pl_gateway_conf){.keys = keys});
 }
 
 static inline void door_open(struct door *d, int n_workers, struct pl_port_conf conf) {

@@ -62,24 +62,37 @@ TEST(a_client_that_leaves_does_not_hear_of_the_end) {
     door_close(&d);
 }
 
-static int join_from(const struct door *d, int epoch, int seen) {
+static int join_from(const struct door *d, int epoch, const char *seen) {
     char request[300];
     snprintf(request, sizeof request,
              "POST /v1/seats" HOST "Paceline-Protocol: 1\r\nPaceline-Run: " DOOR_RUN "\r\n"
-             "Paceline-Epoch: %d\r\nPaceline-Seen: %d\r\nContent-Length: 0\r\n\r\n",
+             "Paceline-Epoch: %d\r\nPaceline-Seen: %s\r\nContent-Length: 0\r\n\r\n",
              epoch, seen);
     return ask(d, request);
 }
 
-/* What this server showed is not lost, and those who are refused are not believed. */
+/* What this server showed is not lost, those who are refused are not believed, and neither is a
+ * worker that is alone with what it says. */
 TEST(only_earlier_servers_have_shown_more) {
     struct door d;
-    door_open(&d, 2, (struct pl_port_conf){0});
-    assert_int_equal(join_from(&d, DOOR_EPOCH, 21), 201);
+    door_open(&d, 4, (struct pl_port_conf){0});
+    assert_int_equal(join_from(&d, DOOR_EPOCH, "21"), 201);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "1000000000000000000"), 201);
     assert_int_equal(pl_gateway_seen(d.gateway), 0);
-    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, 9), 201);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "9"), 201);
     assert_int_equal(pl_gateway_seen(d.gateway), 9);
-    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, 99), 403); /* there is no place */
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 2, "12"), 201);
+    assert_int_equal(pl_gateway_seen(d.gateway), 12);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "99"), 403); /* there is no place */
+    assert_int_equal(pl_gateway_seen(d.gateway), 12);
+    door_close(&d);
+}
+
+/* There is nobody else to ask. */
+TEST(the_only_worker_is_believed) {
+    struct door d;
+    door_open_gateway(&d, 1, (struct pl_port_conf){0}, (struct pl_gateway_conf){.n_clients = 1});
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "9"), 201);
     assert_int_equal(pl_gateway_seen(d.gateway), 9);
     door_close(&d);
 }

@@ -289,148 +289,56 @@ TEST(slow_senders_are_disconnected) {
     door_close(&d);
 }
 
-/* --- requests that are almost right ----------------------------------------------------------- */
-
-struct fuzzer {
-    struct door d;
-    struct pl_rng rng;
-    char key[PL_WIRE_KEY + 1];
-    char text[4096], last[4096]; /* a request, and the one before it */
-    size_t n, last_n;
-};
-
-static uint64_t draw(struct fuzzer *f, size_t below) {
-    return pl_rng_below(&f->rng, (uint32_t)below);
+/* A link of 10 kB/s is slow, and no reason to hang up, however long the body is. */
+TEST(a_slow_link_is_not_too_slow) {
+    const uint64_t second = 1000 * MS;
+    for (uint64_t s = 1; s < 100000; s++)
+        assert_false(pl_gateway_is_slow(10000 * s, s * second, PL_GATEWAY_SLOW_NS));
+    assert_false(pl_gateway_is_slow(1, 60 * second,
+                                    PL_GATEWAY_SLOW_NS)); /* the last byte may come any moment */
+    assert_true(pl_gateway_is_slow(12, 61 * second, PL_GATEWAY_SLOW_NS));
+    assert_true(pl_gateway_is_slow(1000000, 1000 * second, PL_GATEWAY_SLOW_NS));
+    assert_true(pl_gateway_is_slow(0, UINT64_MAX, PL_GATEWAY_SLOW_NS));
 }
 
-static void fuzz_add(struct fuzzer *f, const char *text) {
-    size_t n = strlen(text);
-    if (f->n + n > sizeof f->text) n = sizeof f->text - f->n;
-    memcpy(f->text + f->n, text, n);
-    f->n += n;
-}
-
-static const char *fuzz_number(struct fuzzer *f) {
-    static const char *const number[] = {
-        "0",    "1",  "2",   "132", "131",  "133",
-        "66",   "-1", "1e9", "nan", "-inf", "18446744073709551615",
-        "0x10", "",   "1,5", "512", "4096", "18446744073709551616"};
-    return number[draw(f, sizeof number / sizeof *number)];
-}
-
-/* A request with any method, path and headers of the protocol. */
-static void fuzz_request(struct fuzzer *f) {
-    static const char *const method[] = {"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW"};
-    static const char *const tail[] = {"", "/next", "/events", "/word", "/newest", "/", "/../next"};
-    static const char *const path[] = {"/healthz", "/v1/setup", "/", "/v1/", "*", "/v1/seats?a=b"};
-    static const char *const header[] = {
-        PL_WIRE_VERSION,  "Content-Length",    PL_WIRE_TASK,   PL_WIRE_SAMPLES,    PL_WIRE_LOSS,
-        PL_WIRE_DEFECT,   PL_WIRE_LR,          PL_WIRE_ABSENT, PL_WIRE_DIM,        PL_WIRE_KIND,
-        PL_WIRE_CAN,      PL_WIRE_FINGERPRINT, PL_WIRE_TOKEN,  PL_WIRE_NUMBER,     PL_WIRE_WAIT,
-        "Content-Length", "Transfer-Encoding", "Connection",   "Paceline-Unknown", "Expect"};
-    static const char *const word[] = {"worker", "evaluator", "chunked", "close", "100-continue"};
-    fuzz_add(f, method[draw(f, 4) ? draw(f, 2) : draw(f, sizeof method / sizeof *method)]);
-    fuzz_add(f, " ");
-    if (draw(f, 8) == 0) {
-        fuzz_add(f, path[draw(f, sizeof path / sizeof *path)]);
-    } else {
-        fuzz_add(f, PL_WIRE_SEATS);
-        if (draw(f, 5)) {
-            fuzz_add(f, "/");
-            fuzz_add(f, draw(f, 8) ? f->key : "0123456789abcdef0123456789abcdef");
-            fuzz_add(f, tail[draw(f, sizeof tail / sizeof *tail)]);
-        }
-    }
-    fuzz_add(f, HOST);
-    if (draw(f, 2)) fuzz_add(f, PL_WIRE_VERSION ": 1\r\n");
-    for (uint64_t n = draw(f, 6); n > 0; n--) {
-        fuzz_add(f, header[draw(f, sizeof header / sizeof *header)]);
-        fuzz_add(f, ": ");
-        fuzz_add(f, draw(f, 5) ? fuzz_number(f) : word[draw(f, sizeof word / sizeof *word)]);
-        fuzz_add(f, "\r\n");
-    }
-    fuzz_add(f, "\r\n");
-    for (uint64_t n = draw(f, 3) ? 0 : draw(f, 200); n > 0 && f->n < sizeof f->text; n--)
-        f->text[f->n++] = (char)draw(f, 256);
-}
-
-/* Flips, cuts, doubles, or leaves it as it is. */
-static void fuzz_spoil(struct fuzzer *f) {
-    switch (draw(f, 6)) {
-    case 0:
-        for (uint64_t n = 1 + draw(f, 4); n > 0 && f->n > 0; n--)
-            f->text[draw(f, f->n)] = (char)draw(f, 256);
-        break;
-    case 1: f->n = draw(f, f->n + 1); break;
-    case 2: /* the one before it comes again, behind it */
-        if (f->n + f->last_n > sizeof f->text) break;
-        memcpy(f->text + f->n, f->last, f->last_n);
-        f->n += f->last_n;
-        break;
-    case 3: /* a header of any length */
-        if (f->n < 2) break;
-        f->n -= 2;
-        fuzz_add(f, "X: ");
-        for (uint64_t n = draw(f, 3000); n > 0 && f->n < sizeof f->text; n--)
-            f->text[f->n++] = (char)(' ' + draw(f, 94));
-        fuzz_add(f, "\r\n\r\n");
-        break;
-    default: break;
-    }
-}
-
-static void fuzz_send(struct fuzzer *f) {
-    char answer[4096];
-    size_t n = 0;
-    int sock = call(&f->d);
-    ssize_t sent = send(sock, f->text, f->n, MSG_NOSIGNAL);
-    if (sent > 0) shutdown(sock, SHUT_WR);
-    struct pollfd p = {.fd = sock, .events = POLLIN};
-    while (draw(f, 8) && n < sizeof answer - 1 && poll(&p, 1, 20) == 1) {
-        ssize_t got = recv(sock, answer + n, sizeof answer - 1 - n, 0);
-        if (got <= 0) break;
-        n += (size_t)got;
-    }
-    answer[n] = '\0';
+/* Sends the result of task 1 byte by byte, until the server hangs up; the last byte never comes. */
+static void send_slowly(const struct door *d, const char *key) {
+    char request[200];
+    snprintf(request, sizeof request,
+             "POST /v1/seats/%s/next" HOST "Paceline-Task: 1\r\nContent-Length: 132\r\n\r\n", key);
+    int sock = send_request(d, request);
+    uint64_t end = pl_now_ns() + CREW_PATIENCE_NS;
+    for (int n = 0; !closed_by_server(sock) && pl_now_ns() < end; crew_sleep(50 * MS))
+        if (++n < 132) send(sock, "a", 1, MSG_NOSIGNAL);
+    assert_true(closed_by_server(sock));
     close(sock);
-    if (n >= 12 && (memcmp(answer, "HTTP/1.", 7) != 0 || memcmp(answer + 9, "500", 3) == 0))
-        fail_msg("%.*s\n%s", (int)f->n, f->text, answer);
-    const char *key = strstr(answer, PL_WIRE_SEAT ": ");
-    if (key && strlen(key) > sizeof PL_WIRE_SEAT + 1 + PL_WIRE_KEY)
-        snprintf(f->key, sizeof f->key, "%s", key + sizeof PL_WIRE_SEAT + 1);
 }
 
-/* As many as FUZZ_REQUESTS says. Strangers can take the other seats; nobody else's results change.
- */
-TEST(fuzzed_requests_disturb_nobody) {
-    static struct fuzzer f;
-    const char *given = getenv("FUZZ_REQUESTS");
-    uint64_t n_requests = given ? strtoull(given, NULL, 10) : 1000, task = 1;
-    memset(&f, 0, sizeof f);
-    snprintf(f.key, sizeof f.key, "%s", "0123456789abcdef0123456789abcdef");
-    pl_rng_init(&f.rng, test_seed, PL_STREAM_TEST, 91, 0);
-    door_open(&f.d, 3, (struct pl_port_conf){.n_evaluators = 1});
-    struct pl_link *l = join_worker(&f.d, 0);
-    for (uint64_t i = 0; i < n_requests; i++) {
-        f.n = 0;
-        fuzz_request(&f);
-        fuzz_spoil(&f);
-        fuzz_send(&f);
-        memcpy(f.last, f.text, f.n);
-        f.last_n = f.n;
-        if (i % 3 == 0) { /* who has a seat has something to do */
-            crew_tell(&f.d.c, 1, i + 1);
-            crew_tell(&f.d.c, 2, i + 1);
-        }
-        if (i % 10 == 0) work_on(&f.d, l, task++);
-    }
-    assert_true(f.d.n_reports <= 10);
-    work_on(&f.d, l, task++);
-    pl_http.link.detach(l);
-    struct pl_news n;
-    do pl_shm.port.news(f.d.c.p, CREW_PATIENCE_NS, &n);
-    while (n.kind != PL_NEWS_GONE || n.worker != 0);
-    door_close(&f.d);
+/* A body that trickles in ends its connection, which is reported once; the same result at once is
+ * a result. */
+TEST(a_body_that_trickles_is_cut_off) {
+    struct door d;
+    char key[PL_WIRE_KEY + 1], request[400];
+    door_open_gateway(&d, 1, (struct pl_port_conf){0}, (struct pl_gateway_conf){.slow_ns = 1});
+    join_by_hand(&d, 0, key);
+    crew_tell(&d.c, 0, 1);
+    snprintf(request, sizeof request, "POST /v1/seats/%s/next" HOST "Content-Length: 0\r\n\r\n",
+             key);
+    assert_int_equal(ask(&d, request), 200);
+    for (int i = 0; i < 3 && d.n_reports == 0; i++) send_slowly(&d, key);
+    send_slowly(&d, key);
+    assert_int_equal(d.n_reports, 1);
+    crew_silent(&d.c);
+    int n = snprintf(
+        request, sizeof request,
+        "POST /v1/seats/%s/next" HOST "Paceline-Task: 1\r\nContent-Length: 132\r\n\r\n", key);
+    memset(request + n, 0, 132);
+    int sock = call(&d);
+    assert_int_equal(send(sock, request, (size_t)n + 132, MSG_NOSIGNAL), n + 132);
+    struct pl_news news = crew_news(&d.c, PL_NEWS_RESULT, 0);
+    assert_int_equal(news.result.defect, PL_NO_DEFECT);
+    close(sock);
+    door_close(&d);
 }
 
 ALL_TESTS_BETWEEN(folder_make, folder_clear)

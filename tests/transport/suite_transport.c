@@ -36,10 +36,11 @@ static struct crew_notes *crew_shared(void) {
     return notes;
 }
 
-/* --- over HTTP: a port over shared memory with a gateway before it, and links of pl_http --------
- */
+/* --- over HTTP: a port over shared memory with a gateway before it, and links of a transport that
+ * has the worker's end alone ------------------------------------------------------------------ */
 
 static struct pl_transport crew_http;
+static const struct pl_transport *crew_end; /* whose links they are */
 static struct pl_gateway *crew_gateway;
 
 static void http_told(void *ctx) {
@@ -76,18 +77,20 @@ static int http_attach(struct pl_port *p, int worker, struct pl_link **out) {
     struct pl_client_link_conf conf = {
         .path = url, .client = {.seat = (uint64_t)worker + 1}, .wait_ns = CREW_PATIENCE_NS};
     snprintf(url, sizeof url, "http://127.0.0.1:%d", pl_gateway_port(crew_gateway));
-    return pl_http.join->connect(&conf, out, &welcome, NULL);
+    return crew_end->join->connect(&conf, out, &welcome, NULL);
 }
 
-static const struct pl_transport *http_kind(void) {
+static const struct pl_transport *http_kind(const struct pl_transport *end) {
     static const struct pl_start_ops start = {
         .expect = http_expect, .attach = http_attach, .made = http_made};
     struct pl_gateway *g;
+    assert_true(!crew_end || crew_end == end); /* there is one */
+    crew_end = end;
     crew_http = pl_shm;
-    crew_http.name = pl_http.name;
+    crew_http.name = end->name;
     crew_http.port.open = http_open;
     crew_http.port.shutdown = http_shutdown;
-    crew_http.link = pl_http.link;
+    crew_http.link = end->link;
     crew_http.start = &start;
     bool built = pl_gateway_open(&(struct pl_gateway_conf){.address = ""}, &g, NULL) != PL_EMISSING;
     return built && crew_http.link.pull ? &crew_http : NULL;
@@ -97,16 +100,33 @@ bool crew_is_far(const struct pl_transport *t) {
     return t == &crew_http;
 }
 
+static size_t crew_table(bool near, const struct pl_transport *here[CREW_KINDS]) {
+    size_t n = 0;
+    for (size_t i = 0; pl_transports[i]; i++) {
+        const struct pl_transport *t = pl_transports[i];
+        if (near && !(t->port.open && t->shared)) continue;
+        if (!t->port.open) t = http_kind(t);
+        if (!t) continue; /* it was not built */
+        assert_true(n < CREW_KINDS);
+        here[n++] = t;
+    }
+    return n;
+}
+
 size_t crew_kinds(const struct pl_transport *const **kinds) {
-    static const struct pl_transport *here[] = {&pl_inproc, &pl_shm, NULL};
-    static const struct pl_transport *ranks[1];
+    static const struct pl_transport *here[CREW_KINDS];
     int rank, size;
-    bool launched = pl_launcher_env(&rank, &size);
-    if (launched) assert_int_equal(pl_mpi_begin(&rank, &size, NULL), 0);
-    ranks[0] = pl_mpi_transport();
-    here[2] = http_kind();
-    *kinds = launched ? ranks : here;
-    return launched ? 1 : here[2] ? 3 : 2;
+    *kinds = here;
+    if (!pl_launcher_env(&rank, &size)) return crew_table(false, here);
+    assert_int_equal(pl_mpi_begin(&rank, &size, NULL), 0);
+    here[0] = pl_mpi_transport();
+    return 1;
+}
+
+size_t crew_near(const struct pl_transport *const **kinds) {
+    static const struct pl_transport *here[CREW_KINDS];
+    *kinds = here;
+    return crew_table(true, here);
 }
 
 struct pl_shape crew_shape(const struct crew *c) {

@@ -104,8 +104,11 @@ void crew_sleep(uint64_t ns);
 bool crew_wait(const atomic_int *value, int least); /* until it is; false: patience has ended */
 
 /* The transports that can be tested here: over MPI where mpirun started this program
- * (tests/transport/mpi.sh), else the others. */
+ * (tests/transport/mpi.sh), else those of pl_transports. near() has those of them whose ends share
+ * memory, so that one thread can be both, and write to a mailbox. */
+#define CREW_KINDS 8
 size_t crew_kinds(const struct pl_transport *const **kinds);
+size_t crew_near(const struct pl_transport *const **kinds);
 /* Over HTTP: what a worker does is known to the server later, and phases are the gateway's. */
 bool crew_is_far(const struct pl_transport *t);
 

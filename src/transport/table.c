@@ -1,0 +1,4 @@
+/* Threads: any. */
+#include "transport/transport.h"
+
+const struct pl_transport *const pl_transports[] = {&pl_inproc, &pl_shm, &pl_http, NULL};
