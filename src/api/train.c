@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/listen.h"
 #include "api/ranks.h"
@@ -34,6 +35,7 @@ struct train {
     int lock;                         /* of the folder of checkpoints; -1: none */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
     uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
+    int socket;                       /* on which that one listens; 0 or -1: none */
 };
 
 /* --- while it runs ----------------------------------------------------------------------- */
@@ -192,7 +194,7 @@ static int train_follow(struct train *t, struct pl_saved **out) {
     struct pl_setup *s = t->setup;
     struct pl_listen listens;
     struct pl_address a;
-    struct pl_takeover take = {0};
+    struct pl_takeover take = {.socket = -1};
     int rc = train_standby_address(s, &listens, &s->why);
     if (rc) return rc;
     struct pl_standby_conf conf = {.first = s->conf.standby,
@@ -203,6 +205,7 @@ static int train_follow(struct train *t, struct pl_saved **out) {
                                    .stop = pl_setup_stops,
                                    .ctx = s};
     rc = pl_standby_follow(&conf, &take, &s->why);
+    t->socket = take.socket;
     if (rc == PL_ECANCELLED) pl_log_note(&s->log, "the run has ended; the standby was not needed");
     if (rc == PL_EINTR) return pl_fail(&s->why, rc, "interrupted before the standby took over");
     if (rc || !pl_address_split(listens.address, &a)) return rc ? rc : PL_EUSAGE;
@@ -290,6 +293,7 @@ static int train_door_open(struct train *t, const struct pl_built *built,
     if (!rc) rc = pl_listen_open(&out->listens, &s->why);
     if (!rc && out->listens.address[0]) rc = pl_setup_portable(s, &out->setup);
     out->gateway = (struct pl_gateway_conf){.address = out->listens.address,
+                                            .socket = t->socket,
                                             .path = out->listens.path,
                                             .keys = c->keys[0] ? c->keys : NULL,
                                             .n_clients = built->job.n_workers,
@@ -453,6 +457,7 @@ int pl_train(pl_setup *setup, pl_run **out) {
         rc = PL_OK;
     }
     setup->why = t.setup->why;
+    if (t.socket > 0) close(t.socket);
     pl_saved_free(from);
     pl_setup_free(t.setup);
     return rc;

@@ -142,6 +142,7 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
                                  .silent = gateway_silent,
                                  .ctx = g,
                                  .room = room,
+                                 .socket = g->conf.socket,
                                  .options = options};
     return pl_httpd_start(&conf, a, &g->httpd, why);
 }
@@ -179,6 +180,10 @@ int pl_gateway_port(const struct pl_gateway *g) {
     return g ? pl_httpd_port(g->httpd) : 0;
 }
 
+int pl_gateway_socket(const struct pl_gateway *g) {
+    return g ? pl_httpd_socket(g->httpd) : -1;
+}
+
 uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     uint64_t first = 0, second = 0;
     pl_lock_enter(g->lock);
@@ -188,7 +193,8 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
         if (s->seen > first) first = s->seen;
     }
     pl_lock_leave(g->lock);
-    return g->conf.n_clients == 1 ? first : second;
+    bool plausible = first - second <= (uint64_t)g->conf.n_clients;
+    return g->conf.n_clients == 1 || plausible ? first : second;
 }
 
 bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out) {
@@ -299,6 +305,11 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
 int pl_gateway_port(const struct pl_gateway *g) {
     (void)g;
     return 0;
+}
+
+int pl_gateway_socket(const struct pl_gateway *g) {
+    (void)g;
+    return -1;
 }
 
 uint64_t pl_gateway_seen(const struct pl_gateway *g) {

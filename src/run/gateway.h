@@ -28,6 +28,7 @@ struct pl_gateway;
 
 struct pl_gateway_conf {
     const char *address; /* HOST:PORT, see sys/address.h */
+    int socket;          /* that listens there already; 0: none */
     /* The socket of the port, whose told() must call pl_gateway_told(); NULL: a standby's, which
      * collects votes. */
     const char *path;
@@ -58,9 +59,12 @@ static inline bool pl_gateway_is_slow(uint64_t bytes, uint64_t ns, uint64_t slow
 int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
                     struct pl_why *why);
 int pl_gateway_port(const struct pl_gateway *g);
-/* The newest version of this run that two of the workers that are here had before they came to this
- * server; 0: none. What only one says is not believed, because it can be any number, unless the run
- * has no other worker. */
+/* For the `socket` of the gateway that follows this one. The caller closes it; -1: there is none.
+ */
+int pl_gateway_socket(const struct pl_gateway *g);
+/* The newest version of this run that workers had before they came to this server; 0: none. What
+ * one says alone can be any number: it is believed if that is at most an update per worker more
+ * than another says, or if the run has no other worker. */
 uint64_t pl_gateway_seen(const struct pl_gateway *g);
 /* The standby is silent: orders may wait for it, and nobody is to blame that they are not done. */
 bool pl_gateway_is_held(struct pl_gateway *g);

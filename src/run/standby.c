@@ -139,6 +139,7 @@ int pl_standby_follow(const struct pl_standby_conf *conf, struct pl_takeover *ou
     if (!rc) rc = standby_read(&f.has, &out->saved, why);
     out->epoch = f.has.epoch + STANDBY_EPOCHS;
     out->port = pl_gateway_port(f.gateway);
+    out->socket = rc ? -1 : pl_gateway_socket(f.gateway);
     pl_follower_close(f.follower);
     pl_gateway_close(f.gateway);
     free(f.has.bytes);

@@ -26,7 +26,8 @@ struct pl_standby_conf {
 struct pl_takeover {
     struct pl_saved *saved; /* the caller frees it */
     uint64_t epoch;
-    int port; /* where its workers asked for it */
+    int port;   /* where its workers asked for it, */
+    int socket; /* and still do: what listens there, which the caller closes; -1: none */
 };
 
 /* Follows until it is to take over: PL_OK. PL_ECANCELLED: the run has ended, and a standby is not

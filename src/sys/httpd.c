@@ -1,6 +1,7 @@
 #include "sys/httpd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -108,8 +109,13 @@ static void httpd_silence(void *cls, const char *fmt, va_list ap) {
     (void)cls, (void)fmt, (void)ap;
 }
 
+static int httpd_duplicate(int socket) {
+    return socket > 0 ? fcntl(socket, F_DUPFD_CLOEXEC, 3) : -1;
+}
+
 static struct MHD_Daemon *httpd_try(struct pl_httpd *h, const struct addrinfo *where) {
     const struct pl_httpd_conf *c = &h->conf;
+    int listens = httpd_duplicate(c->socket);
     unsigned flags = c->flags | MHD_USE_ITC | MHD_USE_ERROR_LOG;
     sigset_t all, before;
     if (where->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
@@ -119,8 +125,8 @@ static struct MHD_Daemon *httpd_try(struct pl_httpd *h, const struct addrinfo *w
     struct MHD_Daemon *d = MHD_start_daemon(
         flags, 0, NULL, NULL, httpd_request, h, MHD_OPTION_EXTERNAL_LOGGER, httpd_silence, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, httpd_done, h, MHD_OPTION_NOTIFY_CONNECTION, httpd_connected,
-        h, MHD_OPTION_SOCK_ADDR, where->ai_addr, MHD_OPTION_CONNECTION_LIMIT, c->room,
-        MHD_OPTION_ARRAY, c->options, MHD_OPTION_END);
+        h, MHD_OPTION_SOCK_ADDR, where->ai_addr, MHD_OPTION_LISTEN_SOCKET, listens,
+        MHD_OPTION_CONNECTION_LIMIT, c->room, MHD_OPTION_ARRAY, c->options, MHD_OPTION_END);
     int error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
@@ -173,6 +179,11 @@ int pl_httpd_port(const struct pl_httpd *h) {
     return h->port;
 }
 
+int pl_httpd_socket(const struct pl_httpd *h) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+    return info ? httpd_duplicate(info->listen_fd) : -1;
+}
+
 void pl_httpd_tidy(struct pl_httpd *h, uint64_t ns) {
     uint64_t now = pl_now_ns();
     pl_lock_enter(h->lock);
@@ -198,6 +209,7 @@ void pl_httpd_stop(struct pl_httpd *h) {
         if (any) pl_futex_wait(&h->bell, seen, HTTPD_SECOND / 20);
     }
     MHD_stop_daemon(h->daemon);
+    if (listens >= 0 && h->conf.socket > 0) shutdown(listens, SHUT_RDWR);
     if (listens >= 0) close(listens);
     httpd_free(h);
 }

@@ -21,6 +21,7 @@ struct pl_httpd_conf {
     void (*silent)(void *ctx, const char *from);
     void *ctx;                      /* of all */
     unsigned room;                  /* connections at most */
+    int socket;                     /* that listens there already; 0: it makes one */
     struct MHD_OptionItem *options; /* further ones, up to MHD_OPTION_END */
 };
 
@@ -34,11 +35,17 @@ void pl_httpd_peer(struct MHD_Connection *connection, char out[PL_PEER_MAX]);
 
 int pl_httpd_port(const struct pl_httpd *h);
 
+/* A duplicate of the socket that it listens on, for the `socket` of the next server of this
+ * address: the port stays open between them, and connections wait. The caller closes it; -1: there
+ * is none. */
+int pl_httpd_socket(const struct pl_httpd *h);
+
 /* Ends connections without a request whose client takes more than `ns` for the next, however little
  * by little it sends. libmicrohttpd itself does that only to clients that send nothing. */
 void pl_httpd_tidy(struct pl_httpd *h, uint64_t ns);
 
-/* Nobody may be suspended. Answers under way have a second to reach their clients. */
+/* Nobody may be suspended. Answers under way have a second to reach their clients. A socket that it
+ * was given listens no longer, also if others have it open. */
 void pl_httpd_stop(struct pl_httpd *h);
 
 #endif

@@ -88,6 +88,18 @@ TEST(only_earlier_servers_have_shown_more) {
     door_close(&d);
 }
 
+/* The newest version has been sent to one worker only. */
+TEST(the_newest_version_counts) {
+    struct door d;
+    door_open_gateway(&d, 3, (struct pl_port_conf){0}, (struct pl_gateway_conf){.n_clients = 3});
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "9"), 201);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "12"), 201);
+    assert_int_equal(pl_gateway_seen(d.gateway), 12);
+    assert_int_equal(join_from(&d, DOOR_EPOCH - 1, "16"), 201);
+    assert_int_equal(pl_gateway_seen(d.gateway), 12);
+    door_close(&d);
+}
+
 /* There is nobody else to ask. */
 TEST(the_only_worker_is_believed) {
     struct door d;
@@ -188,6 +200,45 @@ TEST(a_standby_is_lost_when_it_is_forgotten) {
     close(voted);
     close(forgot);
     door_close(&d);
+}
+
+/* --- the port of a standby ---------------------------------------------------------------------
+ */
+
+/* Opens a gateway that collects votes. */
+static void door_open_standby(struct door *d, const char *address, int listens) {
+    struct pl_why why = {""};
+    struct pl_gateway_conf conf = {
+        .address = address, .socket = listens, .n_clients = 8, .log = &d->log};
+    assert_int_equal(pl_gateway_open(&conf, &d->gateway, &why), PL_OK);
+}
+
+/* No other program can take it, and whoever calls meanwhile is answered later. */
+TEST(the_port_stays_open_between_two_servers) {
+    struct door d = {.log = {.say = door_say, .ctx = &d}};
+    char address[40], answer[ANSWER];
+    door_open_standby(&d, "127.0.0.1:0", 0);
+    int port = pl_gateway_port(d.gateway), listens = pl_gateway_socket(d.gateway);
+    assert_true(listens > 0);
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    pl_gateway_close(d.gateway);
+    int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(other, (struct sockaddr *)&at, sizeof at), -1);
+    assert_int_equal(connect(other, (struct sockaddr *)&at, sizeof at), 0);
+    const char *request = "GET /healthz" HOST "\r\n";
+    assert_true(send(other, request, strlen(request), MSG_NOSIGNAL) > 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    door_open_standby(&d, address, listens);
+    assert_int_equal(pl_gateway_port(d.gateway), port);
+    hear(other, answer);
+    assert_memory_equal(answer, "HTTP/1.1 ", 9);
+    pl_gateway_close(d.gateway);
+    other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* although the socket is still there */
+    assert_int_equal(connect(other, (struct sockaddr *)&at, sizeof at), -1);
+    close(other);
+    close(listens);
 }
 
 /* --- a false server --------------------------------------------------------------------------- */
