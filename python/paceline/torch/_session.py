@@ -23,7 +23,7 @@ import torch
 from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT
 from .._interrupts import tell_briefly
-from .._roles import Role, next_run
+from .._roles import Role, joined, next_run
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
 from ._begin import begin
 from ._evaluator import Evaluator, Function
@@ -148,6 +148,7 @@ class Session:
             number=self.role.rank + 1,
             checks=True,
         )
+        joined(self.role)
         _open.add(self)
         _watch_sigterm()
         if self.role.elsewhere:
