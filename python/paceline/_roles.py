@@ -46,6 +46,9 @@ class Role:
     host: str = ""  # of rank 0 of a launcher: its address for other machines
     # how rank 0 hands keys to other machines: a store, or a folder; None: PACELINE_KEYS names them
     channel: Union[Store, str, None] = None
+    job: str = (
+        ""  # the name of the run, if a launcher's variables tell it; the server refuses others
+    )
     follows: bool = False  # in a process group whose first rank is the worker
     only: bool = False  # PACELINE is the address of its server, which has one run
     init: str = ""  # the process only writes its initial weights to this file
@@ -243,11 +246,12 @@ def _find(env: Mapping[str, str], workers: int) -> Role:
             return Role(-1, 1, _MPI)
         where = _several(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
-        job = "".join(ch if ch.isalnum() else "-" for ch in key)[-60:]
+        job = re.sub("[^0-9A-Za-z]", "-", key)[-60:]
         if launcher == "mpirun" or not key:
             key += f"-{os.getppid()}"  # they have one parent
+        name = "-".join([launcher] + [job] * bool(job) + [f"of-{size}"])
         safe = "".join(ch if ch.isalnum() else "-" for ch in f"{launcher}-{key}")[-60:]
-        role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"))
+        role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"), job=name)
         return _across(launcher, role, where, job, env) if where else role
     folder = os.path.join(base_folder(), f"alone-{os.getpid()}")
     return Role(0, workers, os.path.join(folder, "run.socket"), alone=True)
@@ -291,8 +295,8 @@ def _at_port(address: str, number: int) -> str:
 def next_run(role: Role) -> Role:
     """The role in the next run of this process. All ranks make their runs in the same order, and
     the second one has the socket `socket`.2, or a port of its own, so that a worker never joins a
-    run of its past. A restarted process does not know how many runs there were, and takes those
-    that it finds."""
+    run of its past. The name of the run has its number, too: at a port there may be another one. A
+    restarted process does not know how many runs there were, and takes those that it finds."""
     if role.only and role.socket in _joined:
         raise UsageError(
             f"the server at {role.socket} has one run, which this process has joined already; for "
@@ -306,6 +310,7 @@ def next_run(role: Role) -> Role:
         last = _made.get(key, 0)
         found = _existing(role.socket, last) if role.restarted else None
         number = _made[key] = found or last + 1
+    role = replace(role, job=f"{role.job}.{number}" if role.job else "")
     if number == 1:
         return role
     if role.elsewhere:
