@@ -366,9 +366,8 @@ PL_API uint64_t pl_fingerprint(const struct pl_tensor_info *tensor, size_t n);
  *     pl_client_close(client);
  *
  * The vectors are in shared memory and are not copied. Use a client from one thread at a time,
- * except for pl_client_interrupt. Nothing here installs
- * signal handlers or starts threads. A
- * client belongs to the process that opened it: a child must not use its parent's. */
+ * except for pl_client_interrupt. Nothing here installs signal handlers or starts threads. A client
+ * belongs to the process that opened it: a child must not use its parent's. */
 typedef struct pl_client pl_client;
 
 enum pl_role { PL_ROLE_WORKER, PL_ROLE_EVALUATOR };
@@ -394,10 +393,11 @@ struct pl_client_conf {
     const char *token;
     int number; /* of the worker that this program would like to be, from 1; 0, or if it is taken:
                    the lowest that is free */
-    /* For a server at https://…: folder of this program's certificate (paceline keys). If it is
-     * NULL, that of the environment variable PACELINE_KEYS. */
-    const char *keys;
+    const char *keys; /* for https://…: folder of its certificate; NULL: that of PACELINE_KEYS */
     int checks; /* non-zero: this program does what task.checks asks for; 0: the library does it */
+    /* Its launcher's job. A server whose option "job" is another one refuses it, so that it never
+     * joins the run of another job at the same address. If it is NULL, it joins any run. */
+    const char *job;
 };
 
 /* What a task's result is. */

@@ -62,6 +62,7 @@ class Client:
         number: int = 0,
         checks: bool = False,
         keys: Optional[str] = None,
+        job: str = "",
     ) -> None:
         self._handle: Any = None
         self._lib = _lib.library()
@@ -78,6 +79,7 @@ class Client:
             number=number,
             checks=checks,
             keys=keys.encode() if keys else None,
+            job=job.encode() if job else None,
         )
         handle = c.c_void_p()
         why = c.create_string_buffer(400)

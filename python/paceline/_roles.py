@@ -9,11 +9,11 @@ import stat
 import tempfile
 import threading
 from dataclasses import dataclass, field, replace
-from typing import Dict, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from .errors import UsageError
 
-__all__ = ["Role", "find", "next_run"]
+__all__ = ["Role", "find", "joined", "next_run"]
 
 
 class Store(NamedTuple):
@@ -43,10 +43,14 @@ class Role:
     alone: bool = False  # no launcher: others may be started by hand
     restarted: bool = False  # in place of a process that has failed
     listen: str = ""  # of rank 0: HOST:PORT where workers on other machines join
-    host: str = ""  # of rank 0: its address for other machines
+    host: str = ""  # of rank 0 of a launcher: its address for other machines
     # how rank 0 hands keys to other machines: a store, or a folder; None: PACELINE_KEYS names them
     channel: Union[Store, str, None] = None
+    job: str = (
+        ""  # the name of the run, if a launcher's variables tell it; the server refuses others
+    )
     follows: bool = False  # in a process group whose first rank is the worker
+    only: bool = False  # PACELINE is the address of its server, which has one run
     init: str = ""  # the process only writes its initial weights to this file
     token: str = field(default="", repr=False)  # for the server's `requests`: it may change the run
 
@@ -203,7 +207,7 @@ def _from_variable(text: str) -> Role:
     if text == "mpi":
         return Role(-1, 1, _MPI)
     if text.startswith(("http://", "https://")):
-        return Role(-1, 1, text)
+        return Role(-1, 1, text, only=True)
     if text.startswith("init=") and len(text) > 5:
         return Role(0, 1, "", init=text[5:])
     parts = dict(p.split("=", 1) for p in text.split(",") if "=" in p)
@@ -242,11 +246,12 @@ def _find(env: Mapping[str, str], workers: int) -> Role:
             return Role(-1, 1, _MPI)
         where = _several(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
-        job = "".join(ch if ch.isalnum() else "-" for ch in key)[-60:]
+        job = re.sub("[^0-9A-Za-z]", "-", key)[-60:]
         if launcher == "mpirun" or not key:
             key += f"-{os.getppid()}"  # they have one parent
+        name = "-".join([launcher] + [job] * bool(job) + [f"of-{size}"])
         safe = "".join(ch if ch.isalnum() else "-" for ch in f"{launcher}-{key}")[-60:]
-        role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"))
+        role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"), job=name)
         return _across(launcher, role, where, job, env) if where else role
     folder = os.path.join(base_folder(), f"alone-{os.getpid()}")
     return Role(0, workers, os.path.join(folder, "run.socket"), alone=True)
@@ -255,6 +260,7 @@ def _find(env: Mapping[str, str], workers: int) -> Role:
 # --- the runs of one process ----------------------------------------------------------------------
 
 _made: Dict[Tuple[str, int], int] = {}  # runs of this process so far, by socket and rank
+_joined: Set[str] = set()  # servers with one run
 _making = threading.Lock()
 
 
@@ -273,15 +279,47 @@ def _existing(socket: str, above: int) -> Optional[int]:
     return min((n for n in numbers if n > above), default=None)
 
 
+def _at_port(address: str, number: int) -> str:
+    """HOST:PORT or a URL, with the port of the run of this number. The first run has the port that
+    is given; the next one may have a store (see _channel)."""
+    host, _, first = address.rpartition(":")
+    port = int(first) + number
+    if port > 65535:
+        raise UsageError(
+            f"run {number} of this process needs a port after {first}, and 65535 is the last; set "
+            "PACELINE_PORT to a lower one"
+        )
+    return f"{host}:{port}"
+
+
 def next_run(role: Role) -> Role:
     """The role in the next run of this process. All ranks make their runs in the same order, and
-    the second one has the socket `socket`.2, so that a worker never joins a run of its past. A
+    the second one has the socket `socket`.2, or a port of its own, so that a worker never joins a
+    run of its past. The name of the run has its number, too: at a port there may be another one. A
     restarted process does not know how many runs there were, and takes those that it finds."""
-    if role.elsewhere:
-        return role  # its server has one run
+    if role.only and role.socket in _joined:
+        raise UsageError(
+            f"the server at {role.socket} has one run, which this process has joined already; for "
+            "several optimizers, let rank 0 start their servers: use torchrun, srun or mpirun "
+            "instead of PACELINE"
+        )
+    if role.rank < 0:
+        return role
     key = (role.socket, role.rank)
     with _making:
         last = _made.get(key, 0)
         found = _existing(role.socket, last) if role.restarted else None
         number = _made[key] = found or last + 1
-    return role if number == 1 else replace(role, socket=f"{role.socket}.{number}")
+    role = replace(role, job=f"{role.job}.{number}" if role.job else "")
+    if number == 1:
+        return role
+    if role.elsewhere:
+        return replace(role, socket=_at_port(role.socket, number))
+    listen = _at_port(role.listen, number) if role.host else role.listen
+    return replace(role, socket=f"{role.socket}.{number}", listen=listen)
+
+
+def joined(role: Role) -> None:
+    """This process has joined the run of this role."""
+    if role.only:
+        _joined.add(role.socket)

@@ -211,7 +211,7 @@ class ClientConf(c.Structure):
     _fields_ = declared(
         "char *path; int role; double wait; size_t dim; uint64_t fingerprint; int steps; "
         "ON_WAITING waiting; void *waiting_ctx; int raw; char *token; int number; char *keys; "
-        "int checks;"
+        "int checks; char *job;"
     )
 
 

@@ -322,10 +322,25 @@ static int build_for_clients(struct pl_setup *s) {
     return PL_OK;
 }
 
-static bool build_is_token(const char *text) {
-    size_t n = 0;
+static int build_word(const char *key, const char *text, const char *takes, int max,
+                      struct pl_why *why) {
+    int n = 0;
     while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_.-", text[n]))) n++;
-    return n > 0 && n < PL_TOKEN_MAX && !text[n];
+    if (n > 0 && n < max && !text[n]) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "%s '%.80s' is not accepted; %s takes %s of 1 to %d letters, digits, _ . and -",
+                   key, text, key, takes, max - 1);
+}
+
+/* Options about programs that join. */
+static int build_joiners(struct pl_setup *s) {
+    static const char *const name[] = {"wait", "exchange", "job", "requests"};
+    for (int i = 0; i < (s->ranks ? 3 : 4); i++) /* ranks of MPI may send requests */
+        if (pl_setup_is_set(s, name[i]) && !s->conf.listen[0])
+            return pl_fail(&s->why, PL_EUSAGE,
+                           "%s is for programs that join; use it with --listen PATH or HOST:PORT",
+                           name[i]);
+    return s->conf.job[0] ? build_word("job", s->conf.job, "a name", PL_JOB_MAX, &s->why) : PL_OK;
 }
 
 /* What only one of the two hosts supports. */
@@ -334,22 +349,9 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     struct pl_why *why = &s->why;
     struct pl_listen listen;
     int rc = host == PL_HOST_REAL ? pl_listen_check(c, &listen, why) : PL_OK;
+    if (!rc && host == PL_HOST_REAL) rc = build_joiners(s);
+    if (!rc) rc = build_word("requests", c->requests, "none, any, or a token", PL_TOKEN_MAX, why);
     if (rc) return rc;
-    if (host == PL_HOST_REAL && pl_setup_is_set(s, "wait") && !c->listen[0])
-        return pl_fail(
-            why, PL_EUSAGE,
-            "wait is for workers of other programs; use it with --listen PATH or HOST:PORT");
-    if (host == PL_HOST_REAL && pl_setup_is_set(s, "requests") && !c->listen[0] && !s->ranks)
-        return pl_fail(why, PL_EUSAGE,
-                       "requests are those of other programs; use it with --listen PATH");
-    if (host == PL_HOST_REAL && c->exchange[0] && !c->listen[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "exchange is for requests of other programs; use it with --listen PATH");
-    if (!build_is_token(c->requests))
-        return pl_fail(why, PL_EUSAGE,
-                       "requests '%.80s' is not accepted; requests takes none, any, or a token of "
-                       "1 to %d letters, digits, _ . and -",
-                       c->requests, PL_TOKEN_MAX - 1);
     if (c->wire == 1 && !c->listen[0])
         return pl_fail(why, PL_EUSAGE,
                        "wire bf16 is for workers of other programs; use it with --listen PATH");

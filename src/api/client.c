@@ -157,9 +157,11 @@ static int client_connect(struct pl_client *s, const struct pl_client_conf *conf
     if (conf->fingerprint)
         snprintf(client.client.fingerprint, sizeof client.client.fingerprint, "%016llx",
                  (unsigned long long)conf->fingerprint);
-    if (conf->token && strlen(conf->token) >= sizeof client.client.token)
-        return pl_fail(&s->why, PL_EUSAGE, "a token has at most %d bytes", PL_TOKEN_MAX - 1);
-    snprintf(client.client.token, sizeof client.client.token, "%s", conf->token ? conf->token : "");
+    const char *token = conf->token ? conf->token : "", *job = conf->job ? conf->job : "";
+    if (snprintf(client.client.token, PL_TOKEN_MAX, "%s", token) >= PL_TOKEN_MAX ||
+        snprintf(client.client.job, PL_JOB_MAX, "%s", job) >= PL_JOB_MAX)
+        return pl_fail(&s->why, PL_EUSAGE, "a token has at most %d bytes and the name of a job %d",
+                       PL_TOKEN_MAX - 1, PL_JOB_MAX - 1);
     s->role = conf->role;
     s->raw = conf->raw != 0;
     s->checks = conf->checks != 0;

@@ -159,6 +159,8 @@ const struct pl_opt pl_setup_opts[] = {
     TEXT_OF("none|any|TOKEN", "requests", requests, "none", TRAIN,
             "which programs that join may evaluate the model, set the learning rate, ask for a "
             "checkpoint and end the run: none, any, or those that show TOKEN"),
+    TEXT_OF("NAME", "job", job, "", TRAIN | ASIDE,
+            "name of the job that this run belongs to: programs that name another one cannot join"),
     DIR_NAME(
         "exchange", exchange, "", TRAIN | ASIDE,
         "folder where those programs save and load the weights and the state of the optimizer, "

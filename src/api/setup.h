@@ -46,7 +46,7 @@ struct pl_setup_conf {
     double wait;
     char evict[PL_TEXT_MAX];
     char requests[PL_TEXT_MAX]; /* "none", "any" or a token */
-    char exchange[PL_TEXT_MAX], keys[PL_TEXT_MAX], standby[PL_TEXT_MAX];
+    char job[PL_TEXT_MAX], exchange[PL_TEXT_MAX], keys[PL_TEXT_MAX], standby[PL_TEXT_MAX];
     char listen[PL_TEXT_MAX], checkpoint[PL_TEXT_MAX], checkpoint_every[PL_TEXT_MAX];
     int64_t checkpoint_keep;
     char resume[PL_TEXT_MAX], log_dir[PL_TEXT_MAX], metrics[PL_TEXT_MAX];

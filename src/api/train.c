@@ -331,6 +331,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .where = c->listen[0] ? c->listen : NULL,
                                     .gateway = door->listens.address[0] ? &door->gateway : NULL,
                                     .requests = c->requests,
+                                    .job_name = c->job,
                                     .exchange = c->exchange[0] ? c->exchange : NULL,
                                     .model = s->has_function ? "function" : c->model,
                                     .fingerprint = pl_layout_fingerprint(&built->layout),

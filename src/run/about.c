@@ -177,6 +177,13 @@ enum pl_admission pl_about_admits(void *about, const struct pl_newcomer *client,
                                   struct pl_why *why) {
     const struct pl_about *a = about;
     bool speaks = about_speaks(a, client);
+    if (client->job[0] && strcmp(client->job, a->job) != 0) {
+        pl_fail(why, PL_ERUN,
+                "this run belongs to %s%.100s, and this program to job %.100s; give each job a "
+                "port of its own (MASTER_PORT, or PACELINE_PORT on several machines)",
+                a->job[0] ? "job " : "no job", a->job, client->job);
+        return PL_REFUSED;
+    }
     if (client->fingerprint[0] && strcmp(client->fingerprint, a->fingerprint) != 0) {
         pl_fail(why, PL_ERUN,
                 "the model of this program has other tensors (fingerprint %.40s) than the run's "

@@ -36,6 +36,7 @@ struct pl_about {
     bool any_steps;              /* and an optimizer of the client may take them */
     char requests[PL_TOKEN_MAX]; /* whose are carried out: "none", "any", or those with this token,
                                     which they are not told */
+    char job[PL_JOB_MAX];        /* clients of another one are refused; "": of any */
 };
 
 void pl_about_job(const struct pl_job *job, const char *model, uint64_t fingerprint, bool half,

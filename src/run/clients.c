@@ -31,6 +31,7 @@ int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     if (!c->listen && !s->job->model->kind->by_clients) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
     snprintf(g->about.requests, sizeof g->about.requests, "%s", c->requests ? c->requests : "none");
+    snprintf(g->about.job, sizeof g->about.job, "%s", c->job_name ? c->job_name : "");
     if (pl_about_write(&g->about, g->text))
         return pl_fail(s->why, PL_ENOMEM, "the description of the run is too long for its workers");
     port->about = g->text;

@@ -71,6 +71,7 @@ static bool join_said(const struct request *r, struct pl_newcomer *c) {
     c->seat = pl_gateway_said_whole(r, PL_WIRE_NUMBER, 1000000, &bad);
     if (!pl_gateway_said_text(r, PL_WIRE_FINGERPRINT, c->fingerprint, sizeof c->fingerprint) ||
         !pl_gateway_said_text(r, PL_WIRE_TOKEN, c->token, sizeof c->token) ||
+        !pl_gateway_said_text(r, PL_WIRE_JOB, c->job, sizeof c->job) ||
         !pl_gateway_said_text(r, PL_WIRE_KIND, kind, sizeof kind))
         bad = true;
     c->kind = strcmp(kind, "evaluator") == 0 ? PL_CLIENT_EVALUATOR : PL_CLIENT_WORKER;

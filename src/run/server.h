@@ -29,6 +29,7 @@ struct pl_server_conf {
     const char *where;  /* the same, and on which address, for people */
     const struct pl_gateway_conf *gateway; /* where clients on other machines join; or NULL */
     const char *requests; /* whose requests are carried out (run/about.h); NULL: nobody's */
+    const char *job_name; /* clients of another job are refused; NULL: those of any */
     const char *exchange; /* folder for the state that requests save and load; NULL: none */
     const char *model;    /* its spec, for other programs */
     uint64_t fingerprint; /* of its tensors */

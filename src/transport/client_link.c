@@ -129,6 +129,7 @@ static int client_greet(const struct pl_client_link_conf *conf, int sock, struct
     int n_fds = 0;
     memcpy(hello.fingerprint, conf->client.fingerprint, sizeof hello.fingerprint);
     memcpy(hello.token, conf->client.token, sizeof hello.token);
+    memcpy(hello.job, conf->client.job, sizeof hello.job);
     if (!pl_greeting_kin(sock))
         return pl_fail(why, PL_ERUN, "the server at '%.200s' belongs to another user", conf->path);
     /* even if that fails, there may be an answer that says why */

@@ -20,7 +20,7 @@
 #include "transport/shm_layout.h"
 
 #define PL_GREETING_MAGIC UINT64_C(0x656e696c65636170) /* "paceline" */
-#define PL_GREETING_VERSION 6
+#define PL_GREETING_VERSION 7
 
 struct pl_hello {
     uint64_t magic;
@@ -28,6 +28,7 @@ struct pl_hello {
     uint64_t dim, can, seat;
     char fingerprint[PL_FINGERPRINT_MAX];
     char token[PL_TOKEN_MAX];
+    char job[PL_JOB_MAX];
 };
 
 enum { PL_ANSWER_WELCOME, PL_ANSWER_REFUSED };

@@ -100,6 +100,7 @@ static long http_ask(struct pl_link *l, const struct pl_newcomer *c, char about[
     pl_http_way_add(w, PL_WIRE_NUMBER, "%" PRIu64, c->seat);
     if (c->fingerprint[0]) pl_http_way_add(w, PL_WIRE_FINGERPRINT, "%s", c->fingerprint);
     if (c->token[0]) pl_http_way_add(w, PL_WIRE_TOKEN, "%s", c->token);
+    if (c->job[0]) pl_http_way_add(w, PL_WIRE_JOB, "%s", c->job);
     if (l->past && l->past->run[0]) {
         pl_http_way_add(w, PL_WIRE_RUN, "%s", l->past->run);
         pl_http_way_add(w, PL_WIRE_EPOCH, "%" PRIu64, l->past->epoch);

@@ -18,6 +18,7 @@
 #define PL_WIRE_CAN "Paceline-Can"
 #define PL_WIRE_FINGERPRINT "Paceline-Fingerprint"
 #define PL_WIRE_TOKEN "Paceline-Token"
+#define PL_WIRE_JOB "Paceline-Job"
 #define PL_WIRE_NUMBER "Paceline-Number" /* of the worker that it would like to be, from 1 */
 #define PL_WIRE_SEAT "Paceline-Seat"     /* the key */
 #define PL_WIRE_WORKER "Paceline-Worker" /* from 0 */

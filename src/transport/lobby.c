@@ -215,8 +215,10 @@ static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_newcomer *client
                                    .seat = hello.seat};
     hello.fingerprint[PL_FINGERPRINT_MAX - 1] = '\0';
     hello.token[PL_TOKEN_MAX - 1] = '\0';
+    hello.job[PL_JOB_MAX - 1] = '\0';
     snprintf(client->fingerprint, sizeof client->fingerprint, "%s", hello.fingerprint);
     snprintf(client->token, sizeof client->token, "%s", hello.token);
+    snprintf(client->job, sizeof client->job, "%s", hello.job);
     return true;
 }
 

@@ -29,6 +29,7 @@ static void news_freed(struct pl_port *p, int worker) {
 static bool news_admits(struct pl_port *p, int worker, struct pl_newcomer *c, struct pl_why *why) {
     enum pl_admission admission = PL_MAY_SPEAK;
     c->fingerprint[sizeof c->fingerprint - 1] = c->token[sizeof c->token - 1] = '\0';
+    c->job[sizeof c->job - 1] = '\0';
     if (!p->conf.about) {
         pl_fail(
             why, PL_ERUN,

@@ -143,6 +143,7 @@ enum pl_phase { PL_PHASE_AWAY, PL_PHASE_WAITING, PL_PHASE_SLEEPING, PL_PHASE_COM
 #define PL_ABOUT_MAX 4096      /* of what clients are told about the run */
 #define PL_FINGERPRINT_MAX 128 /* of a client's model */
 #define PL_TOKEN_MAX 64        /* that a client shows */
+#define PL_JOB_MAX 128         /* name of the job that it belongs to */
 #define PL_SHOW_NS UINT64_C(10000000000)
 #define PL_JOIN_NS UINT64_C(10000000000)
 
@@ -155,6 +156,7 @@ struct pl_newcomer {
     uint64_t can;                         /* what it can compute; transports do not read it */
     char fingerprint[PL_FINGERPRINT_MAX]; /* of its model; "": it has none to compare */
     char token[PL_TOKEN_MAX];             /* "": none */
+    char job[PL_JOB_MAX];                 /* that it belongs to; "": it joins any run */
     uint64_t seat; /* number of the worker that it would like to be, from 1; 0: any */
 };
 

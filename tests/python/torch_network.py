@@ -1,5 +1,6 @@
 """Workers that reach the server over HTTPS compute what those of one machine do."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -35,20 +36,49 @@ if opt.rank == 0:
 """
 
 
-def free_ports():
-    """The first of two free ports."""
+def free_ports(n=2):
+    """The first of n free ports."""
     while True:
         port = free_port()
-        with socket.socket() as s:
-            try:
-                s.bind(("", port + 1))
-                return port
-            except OSError:
-                continue
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
+            for more in range(1, n):
+                held.enter_context(socket.socket()).bind(("", port + more))
+            return port
 
+
+# Two runs side by side, twice; rank 1 leaves each before rank 0, and is in the constructor of the
+# next pair meanwhile. Every run begins with the weights of its rank 0.
+SEVERAL = """
+import os, sys, time, torch, paceline.torch as pl
+for first in (0, 2):
+    pair = []
+    for run in (first, first + 1):
+        torch.manual_seed(100 * int(sys.argv[2]) + run)
+        model = torch.nn.Linear(5, 2)
+        opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.0), model, method="async")
+        torch.manual_seed(run)
+        expected = torch.nn.Linear(5, 2)
+        assert torch.equal(model.weight, expected.weight), f"run {run} is another one"
+        pair.append(opt)
+    for opt in pair:
+        opt.zero_grad()
+        loss = opt.model(torch.ones(1, 5)).sum()
+        loss.backward()
+        opt.step(loss)
+    left = os.path.join(os.environ["PWD"], f"left-{first}")
+    while opt.rank == 0 and not os.path.exists(left):
+        time.sleep(0.01)
+    time.sleep(0.5 * (opt.rank == 0))
+    for opt in pair:
+        opt.close()
+    if opt.rank == 1:
+        open(left, "w").close()
+print(" ".join(["done"] * 40))
+"""
 
 # hand-set variables of a launcher say that the two processes are on two machines
 FAR = """
+import sys
 from paceline import _roles
 _roles._elsewhere = lambda address: _roles.find.rank == 1
 _roles.find.rank = int(sys.argv[2])
@@ -62,34 +92,30 @@ class Handed(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def start(self, variables: Dict[str, str], rank: str) -> Any:
+    def start(self, variables: Dict[str, str], rank: str, script: str = SCRIPT) -> Any:
         env = {k: v for k, v in os.environ.items() if not k.startswith("PACELINE_KEYS")}
         env.update(variables, PWD=self.folder)
         if "SLURM_STEP_NODELIST" not in variables:
             env["MASTER_ADDR"] = "127.0.0.1"
         env["TMPDIR"] = os.path.join(self.folder, rank)  # as machines have their own
         os.mkdir(env["TMPDIR"])
-        script = SCRIPT.replace(
-            "import sys, torch, paceline.torch as pl\n", "import sys, torch\n" + FAR
-        )
-        script = script.replace(
-            "torch.manual_seed(3)", "import paceline.torch as pl\ntorch.manual_seed(3)"
-        )
-        return subprocess.Popen(
-            [sys.executable, "-c", script, "sync", rank],
+        process = subprocess.Popen(
+            [sys.executable, "-c", FAR + script, "sync", rank],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.addCleanup(process.kill)
+        return process
 
-    def run_two(self, names: Tuple[str, ...], **variables: str) -> None:
-        variables["PACELINE_PORT"] = str(free_ports())
+    def run_two(self, names: Tuple[str, ...], script: str = SCRIPT, **variables: str) -> None:
+        variables["PACELINE_PORT"] = str(free_ports(6))
         variables.setdefault("MASTER_PORT", variables["PACELINE_PORT"])
-        both = [self.start(dict(variables, **{names[0]: r}), r) for r in ("0", "1")]
-        out = [p.communicate(timeout=300) for p in both]
-        for p, (_, err) in zip(both, out):
+        both = [self.start(dict(variables, **{names[0]: r}), r, script) for r in ("0", "1")]
+        for p in reversed(both):
+            out, err = p.communicate(timeout=300)
             self.assertEqual(p.returncode, 0, err.decode())
-        self.assertGreater(len(out[0][0].split()), 30)
+        self.assertGreater(len(out.split()), 30)
         left = [n for _, _, files in os.walk(self.folder) for n in files if n.endswith(".pem")]
         self.assertEqual(left, [])
         for rank in "01":
@@ -109,6 +135,10 @@ class Handed(unittest.TestCase):
             MASTER_PORT=str(store.port),
             TORCHELASTIC_USE_AGENT_STORE="True",
         )
+
+    def test_several_runs(self) -> None:
+        """The n-th run of a rank on another machine is the n-th run of rank 0."""
+        self.run_two(("RANK",), SEVERAL, WORLD_SIZE="2", LOCAL_WORLD_SIZE="1")
 
     def test_folder(self) -> None:
         slurm = dict(SLURM_STEP_NUM_TASKS="2", SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_JOB_ID="9")

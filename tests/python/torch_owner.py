@@ -17,6 +17,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from paceline import _roles
 from workers import CROSS_ENTROPY, batch, flat, net, together
 
 SCRIPT = """
@@ -184,6 +185,18 @@ class Owner(unittest.TestCase):
         opt.param_groups[0]["lr"] = 0.1
         self.step(opt, 2)
         opt.close()
+
+    def test_a_second_optimizer(self):
+        """It would join the first one's run again, because the server has no other."""
+        self.serve("--workers", "2", "--min-workers", "1", "--wait", "60")
+        role = _roles.find({"PACELINE": self.url})
+        model = net()
+        opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)
+        for _ in range(2):
+            other = net(seed=1)
+            with self.assertRaisesRegex(paceline.UsageError, "one run.* joined already"):
+                pl.Optimizer(torch.optim.SGD(other.parameters(), lr=0.1), other, role=role)
+            opt.close()
 
     def test_end_checkpoint_and_evaluation(self):
         """The worker with the token is what rank 0 is on one machine; another one goes on without

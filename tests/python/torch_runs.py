@@ -26,7 +26,7 @@ from ksync import KSync
 from pages import run_examples
 from paceline import _roles
 from paceline._progress import Progress
-from workers import CROSS_ENTROPY, batch, net, roles, together
+from workers import CROSS_ENTROPY, batch, free_port, net, roles, together
 
 SGD = torch.optim.SGD
 LIMIT = 600  # seconds in which everything here must end
@@ -101,6 +101,33 @@ class Several(unittest.TestCase):
         self.assertEqual([s["run"]["updates"] for s in first], [6, 6])
         self.assertEqual([one, two], others)
         self.assertNotEqual(one, two)
+
+    def test_two_jobs_at_one_address(self):
+        """A rank of another job is refused, here and from another machine, and so is a second rank 1,
+        which has taken the place of rank 2."""
+        port, at = str(free_port()), f"127.0.0.1:{free_port()}"
+
+        def joined(rank, size="3", **more):
+            model = net()
+            role = _roles.find({"RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port})
+            role = dataclasses.replace(role, **more)
+            with unittest.mock.patch("paceline._roles._made", {}):  # it is another process
+                sgd = SGD(model.parameters(), lr=0.1)
+                return pl.Optimizer(sgd, model, "async", min_workers=1, role=role)
+
+        opt = joined("0", listen=at)
+        elsewhere: List[Dict[str, str]] = [{}, {"socket": f"http://{at}"}]
+        for more in elsewhere:
+            with self.assertRaisesRegex(
+                paceline.RunError, f"belongs to job torchrun-{port}-of-3.1, .*-of-2.1; give each"
+            ):
+                joined("1", "2", **more)
+        second = joined("1")
+        with self.assertRaisesRegex(paceline.RunError, "rank 1 has joined .* MASTER_PORT"):
+            joined("1")
+        train(opt, opt.model, 0, 3)
+        second.close()
+        opt.close()
 
     def test_restarted(self):
         """A worker that was restarted joins the run that there is."""
@@ -484,6 +511,27 @@ class Machines(unittest.TestCase):
             by_hand,
         ):
             self.assertEqual(_roles.find(env).rank, 1)
+
+    def test_names_of_runs(self):
+        """All ranks of a job have the same name for a run, on all machines; other jobs have others."""
+        slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "7"}
+        slurm.update(SLURM_NNODES="2", MASTER_ADDR="192.0.2.1", PACELINE_KEYS="keys")
+        by_hand = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+        for env, rank, names, change in (
+            (slurm, "SLURM_PROCID", ["srun-7-of-2.1", "srun-7-of-2.2"], {"SLURM_JOB_ID": "8"}),
+            (
+                by_hand,
+                "RANK",
+                ["torchrun-29500-of-2.1", "torchrun-29500-of-2.2"],
+                {"WORLD_SIZE": "3"},
+            ),
+        ):
+            with unittest.mock.patch("paceline._roles._made", {}):
+                for r in "01":
+                    role = _roles.find(dict(env, **{rank: r}))
+                    self.assertEqual([_roles.next_run(role).job for _ in range(2)], names)
+                other = _roles.next_run(_roles.find(dict(env, **change)))
+                self.assertNotIn(other.job, names)
 
     def test_nobody_there(self):
         """The error after the time limit says what to look for."""

@@ -52,6 +52,25 @@ TEST(test_nobody) {
     if (!r.ok || said(&r, "updates") != 40) fail_msg("%s", r.text);
 }
 
+/* A client of another job is refused, and so is one of a job if the run belongs to none. One that
+ * does not say joins. */
+TEST(test_jobs) {
+    struct server s = serve(RUN "job=slurm-7.1");
+    refused(&s, (struct pl_client_conf){.job = "slurm-8.1"},
+            "this run belongs to job slurm-7.1, and this program to job slurm-8.1; give each job");
+    pl_client *a = join(&s, (struct pl_client_conf){.job = "slurm-7.1"});
+    pl_client *b = join(&s, (struct pl_client_conf){0});
+    pl_client_close(b);
+    work(a, 0);
+    struct served r = served(&s);
+    if (!r.ok || said(&r, "updates") != 40) fail_msg("%s", r.text);
+    s = serve(RUN "workers=1");
+    refused(&s, (struct pl_client_conf){.job = "slurm-7.1"}, "this run belongs to no job, and");
+    work(join(&s, (struct pl_client_conf){0}), 0);
+    r = served(&s);
+    if (!r.ok) fail_msg("%s", r.text);
+}
+
 /* The owner can, and those beside it cannot. A request and results reach the server by different
  * ways: results that are sent after "end" may be applied before it, so no other limit is near. */
 TEST(test_owner) {

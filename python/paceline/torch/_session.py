@@ -23,7 +23,7 @@ import torch
 from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT
 from .._interrupts import tell_briefly
-from .._roles import Role, next_run
+from .._roles import Role, joined, next_run
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
 from ._begin import begin
 from ._evaluator import Evaluator, Function
@@ -148,6 +148,7 @@ class Session:
             number=self.role.rank + 1,
             checks=True,
         )
+        joined(self.role)
         _open.add(self)
         _watch_sigterm()
         if self.role.elsewhere:
@@ -183,6 +184,8 @@ class Session:
         if role.listen:
             served.update(listen=f"{role.socket},{role.listen}")
             served.update(keys=_keys.folder(role))
+        if role.job:
+            served["job"] = role.job
         if not steps:
             served["exchange"] = _server.HERE
         if served.get("wait") is None:
@@ -212,7 +215,9 @@ class Session:
         end = time.monotonic() + WAIT
         while True:
             with contextlib.suppress(FileError):
-                return _client.Client(self.role.socket, wait=SLICE, keys=keys, **seat)
+                return _client.Client(
+                    self.role.socket, wait=SLICE, keys=keys, job=self.role.job, **seat
+                )
             if self.server and not self.server.alive:
                 self.server.finish()
                 raise RunError("the server ended before the run began")
@@ -251,6 +256,12 @@ class Session:
                 raise RunError(failed)
             return None
         self.version = int(self.client.task.version)
+        if self.role.job and not self._opened and self.client.task.worker != self.role.rank:
+            raise RunError(
+                f"rank {self.role.rank} has joined the run at '{self.role.socket}' before, as "
+                "another process; if two jobs were started by hand, give each a MASTER_PORT of its "
+                "own"
+            )
         if self._follows:  # it may have joined again, with another number
             self.role = replace(self.role, rank=int(self.client.task.worker))
         if self._evaluator:
