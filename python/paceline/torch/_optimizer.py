@@ -151,6 +151,7 @@ class Optimizer(torch.optim.Optimizer):
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
+        self._averages = at.averages
         if at.sends_gradients and together is None:  # a group's are complete only after backward
             self._vector.send_early()
         # the rule of the server, if it is the one of `optimizer`
@@ -260,7 +261,20 @@ class Optimizer(torch.optim.Optimizer):
         self._vector.check()
         if not self._takes_steps:
             refuse_changes(self._hyper_parameters, self.optimizer)
-            self._vector.check_unchanged()
+        if not self._averages:
+            self._vector.check_unchanged(self._why_unchanged())
+
+    def _why_unchanged(self) -> str:
+        """What would become of weights that the script has changed, and what to do."""
+        if self._sends_gradients:
+            return (
+                "the server has the weights and would undo it; load weights before "
+                "paceline.torch.Optimizer is made, or call opt.set_weights()"
+            )
+        return (
+            f"{self._method} would merge it with the server's weights as if it were a step; load weights "
+            "before paceline.torch.Optimizer is made, or use plain local-sgd, which averages what workers load"
+        )
 
     def report(self, loss: Any = None, samples: int = 0) -> None:
         """Tells the loss and the size of a mini-batch before a `step` that others call without
@@ -349,6 +363,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def _local_step(self, loss: float) -> None:
         self.optimizer.step()
+        if not self._averages:
+            self._vector.accept()
         self._losses.append(loss)
         self._steps_left -= 1
         if self._steps_left == 0 and self.role.follows:
