@@ -448,7 +448,7 @@ int pl_client_report(pl_client *s, const char *name, double value) {
     if (!pl_about_can_be(name, n, value))
         return pl_fail(&s->why, PL_EUSAGE,
                        "%s cannot be %.6g; an accuracy is a number from 0 to 1 (0.93, not 93), and "
-                       "no number is beyond 1e30",
+                       "no number is beyond 1e100",
                        name, value);
     if (used + n + 32 >= sizeof s->numbers - 32)
         return pl_fail(&s->why, PL_EUSAGE, "an answer has at most %zu bytes of numbers",

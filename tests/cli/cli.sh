@@ -53,7 +53,7 @@ keys='method policy workers seed lr time updates time_per_update tasks started a
 keys="$keys cancelled lost rejected running suspended quarantined evicted frozen steps min median"
 keys="$keys max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
-keys="$keys time_to_target target_within k_final policy_final consensus core_wait "
+keys="$keys time_to_target target_within k_final policy_final consensus core_wait diverged "
 
 # out holds one JSON object with these keys in this order, then what the run was, and nothing else.
 # Leaves the results alone in out: they are the same for the same run.

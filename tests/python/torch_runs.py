@@ -26,7 +26,7 @@ from ksync import KSync
 from pages import run_examples
 from paceline import _roles
 from paceline._progress import Progress
-from workers import CROSS_ENTROPY, batch, net, roles, together
+from workers import CROSS_ENTROPY, backward, batch, net, roles, together
 
 SGD = torch.optim.SGD
 LIMIT = 600  # seconds in which everything here must end
@@ -165,6 +165,51 @@ class Failed(unittest.TestCase):
         (summary,) = together(1, worker)
         self.assertTrue(summary["diverged"])
         self.assertIn("diverged", summary["failure"])
+
+    def test_losses_that_soar(self):
+        """A loss that is finite and enormous tells that the run diverged, with or without an evaluator;
+        one that has doubled does not."""
+
+        def worker(role, scale, score, losses):
+            model, seen = net(), []
+
+            def evaluate(m):
+                seen.append(score[len(seen) > 0])
+                return seen[-1]
+
+            opt = pl.Optimizer(
+                SGD(model.parameters(), lr=0.1),
+                model,
+                "sync",
+                role=role,
+                evaluate=evaluate if score else None,
+            )
+            while score and not seen:
+                opt.step(backward(opt, model))
+            for loss in losses:
+                backward(opt, model)
+                opt.step(loss * scale)
+            try:
+                opt.close()
+            except paceline.RunError as e:
+                self.assertTrue(opt.summary()["diverged"])
+                return str(e)
+            self.assertFalse(opt.summary()["diverged"])
+            return None
+
+        def one(*args):
+            return together(1, lambda role: worker(role, *args))[0]
+
+        enormous = "the run diverged: the {} rose from {} to {}; try a smaller lr"
+        said = one(1, None, [2.0, 8e32])
+        self.assertEqual(said, enormous.format("loss", "2", "4e+32"))
+        self.assertIsNone(one(1, None, [0.0, 900.0]))
+        self.assertIsNone(one(1e-9, None, [1.0, 1e8]))
+        for last, shown in ((2.1e36, "2.1e+36"), (float("inf"), "inf")):
+            said = one(1, (2.0, last), [2.0, 2.0])
+            self.assertEqual(said, enormous.format("test loss", "2", shown))
+        self.assertIsNone(one(1, (2.0, 1e3), [2.0, 2.0]))
+        self.assertIsNone(one(1, (2.0, float("nan")), [2.0, 2.0]))
 
     def test_ended_early(self):
         """All workers leave before the limit of the run."""

@@ -390,9 +390,7 @@ class Session:
             self.version = updates
         self.failure = result["texts"]["trouble"]
         if result["diverged"]:
-            self.failure = (
-                f"the run diverged: no finite gradient after update {updates}; try a smaller lr"
-            )
+            self.failure = f"the run diverged: {result['run']['diverged']}; try a smaller lr"
         elif not result["has_weights"] and not self.failure:
             self.failure = "the server has no final weights"
 
