@@ -45,6 +45,14 @@ def trusted(model):
     return CROSS_ENTROPY(model(x), y)
 
 
+class Table(unittest.TestCase):
+    def test_has_all_methods(self):
+        """docs/bench/torch-methods.md, which bench/torch_methods.py writes."""
+        with open(os.path.join(os.environ["SOURCE_DIR"], "docs/bench/torch-methods.md")) as f:
+            rows = [line.split(" | ")[0][2:] for line in f if line.startswith("| ")]
+        self.assertEqual(rows[1:], [item.name for item in paceline.catalog("method")])
+
+
 class Methods(unittest.TestCase):
     # why a method is refused
     REFUSED = {

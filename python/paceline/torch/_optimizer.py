@@ -359,6 +359,8 @@ class Optimizer(torch.optim.Optimizer):
             absent = None
         task = self._session.client.task
         finite = self._vector.write_gradient(task.out, bool(task.checks))
+        if not finite:
+            self._session.spoils(self._vector.spoiled())
         self._push(loss if finite else math.inf, absent)
 
     def _local_step(self, loss: float) -> None:
@@ -371,6 +373,7 @@ class Optimizer(torch.optim.Optimizer):
             self._next_task()
         elif self._steps_left == 0:
             self._vector.write_model(self._session.client.task.out)
+            self._session.spoils(self._vector.spoiled())
             self._push(sum(self._losses) / len(self._losses))
 
     def _push(self, loss: float, absent: Optional[bytes] = None) -> None:

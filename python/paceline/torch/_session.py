@@ -106,6 +106,7 @@ class Session:
         self.owns = self.role.serves  # this process may change it
         self.requests = "rank 0"  # or who else may: "token", "any", "none"
         self._warned = False
+        self._spoiled: Optional[str] = None  # a buffer that made a result useless
 
     @property
     def client(self) -> _client.Client:
@@ -268,6 +269,16 @@ class Session:
         loss tells that it is not finite."""
         self.client.push(self._vector.dim, samples, loss, absent)
 
+    def spoils(self, buffer: Optional[str]) -> None:
+        """The result that comes next has this buffer, which is not finite; None: no buffer is to blame."""
+        if buffer is not None and self._spoiled is None:
+            self._spoiled = buffer
+            warnings.warn(
+                f"buffer '{buffer}' has values that are not finite, so the server cannot use this result",
+                RuntimeWarning,
+                stacklevel=5,  # the script
+            )
+
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""
         return self._client is not None and self._client.cancelled()
@@ -390,7 +401,10 @@ class Session:
             self.version = updates
         self.failure = result["texts"]["trouble"]
         if result["diverged"]:
-            self.failure = f"the run diverged: {result['run']['diverged']}; try a smaller lr"
+            buffer = f" (buffer '{self._spoiled}' was not finite)" if self._spoiled else ""
+            self.failure = (
+                f"the run diverged: {result['run']['diverged']}{buffer}; try a smaller lr"
+            )
         elif not result["has_weights"] and not self.failure:
             self.failure = "the server has no final weights"
 

@@ -381,6 +381,16 @@ class Vector:
         # a finite sum has finite terms, and takes one read by all threads
         return not checks or _finite(whole.sum()) or _finite(whole)
 
+    def spoiled(self) -> Optional[str]:
+        """The name of a buffer that was finite when the run began, and is no longer."""
+        first = len(self.params)
+        found = zip(self.names[first:], self.tensors[first:], self._exact[first:])
+        floats = [(name, b) for name, b, e in found if not e and b.numel()]
+        # a finite sum has finite terms; one transfer for all of them
+        if not floats or _finite(torch.stack([b.detach().double().sum() for _, b in floats])):
+            return None
+        return next((name for name, b in floats if not _finite(b)), None)
+
     # --- whether it is still the same ----------------------------------------------------------
 
     def check(self) -> None:
