@@ -129,6 +129,17 @@ done
 works list method optim
 grep -q '^optim: ' out || fail "list method optim"
 
+works list --json
+[ "$(wc -l <out)" -eq 1 ] || fail "list --json: not one line"
+for family in method delay option; do
+    grep -q "{\"family\":\"$family\",\"name\":" out || fail "list --json lacks $family"
+done
+works list --json filter kasync
+grep -q '^\[{"family":"filter","name":"none",' out || fail "list --json filter: $(cat out)"
+grep -q '{"family":"method","name":"kasync",' out || fail "list --json kasync: $(cat out)"
+! grep -q '"family":"optim"' out || fail "list --json filter kasync: too much"
+refused 2 "did you mean 'kasync'?" list --json kasinc
+
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat
 commands="train, simulate, serve, work, keys, launch, race, replay, report, eval, predict, plan"
