@@ -3,6 +3,7 @@ failed: it diverged, it began or ended with fewer workers, its rank 0 was ended.
 
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import math
@@ -48,7 +49,7 @@ def train(opt, model, rank, steps=None, scale=1.0):
 class Documented(unittest.TestCase):
     def test_examples(self):
         with unittest.mock.patch(
-            "paceline.torch._current._last", None
+            "paceline.torch._current._last_role", None
         ):  # no optimizer was made yet
             run_examples(self, pl, paceline=paceline, torch=torch)
 
@@ -101,6 +102,67 @@ class Several(unittest.TestCase):
         self.assertEqual([s["run"]["updates"] for s in first], [6, 6])
         self.assertEqual([one, two], others)
         self.assertNotEqual(one, two)
+
+    def test_ranks_that_differ(self):
+        """rank() answers if all optimizers agree; otherwise it names those that know."""
+        both = threading.Barrier(2, timeout=LIMIT)
+
+        def worker(role):
+            opts = []
+            for width in (8, 5):
+                model = net(width=width)
+                opts.append(pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=role))
+            both.wait()
+            for ask in (pl.rank, pl.world_size):
+                with self.assertRaisesRegex(paceline.UsageError, "use opt.rank and opt.world_size"):
+                    ask()
+            both.wait()
+            if role.rank == 1:
+                for opt in opts:
+                    opt.close()
+            both.wait()
+            if role.rank == 0:
+                self.assertEqual((pl.rank(), pl.world_size()), (0, 2))
+                for opt in opts:
+                    opt.close()
+                self.assertEqual((pl.rank(), pl.world_size())[1], 2)
+
+        together(2, worker)
+
+    def test_hooks(self):
+        """task() leaves nothing at the model after close()."""
+
+        def worker(role, leave):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            with opt.task():
+                opt.step(backward(opt, model))
+            self.assertTrue(all(m._forward_pre_hooks for m in model.modules()))
+            leave(opt)
+            self.assertFalse(any(m._forward_pre_hooks for m in model.modules()))
+            self.assertFalse(any(p._backward_hooks for p in model.parameters()))
+
+        together(1, lambda role: worker(role, lambda opt: opt.close()))
+        together(1, lambda role: worker(role, lambda opt: opt.__exit__(ValueError, None, None)))
+
+    def test_dropped(self):
+        """A run ends when rank 0 drops its optimizer, and with it the server's process."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            with opt.task():
+                opt.step(backward(opt, model))
+            session, server = opt._session, opt._session.server
+            del opt
+            gc.collect()
+            self.assertTrue(session.ended)
+            self.assertFalse(server.alive)
+            self.assertFalse(os.path.exists(role.socket))
+
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            together(1, worker)
+        self.assertIn("dropped its paceline.torch.Optimizer without close()", err.getvalue())
 
     def test_restarted(self):
         """A worker that was restarted joins the run that there is."""

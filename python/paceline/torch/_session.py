@@ -446,14 +446,23 @@ class Session:
             return f"rank 0 could not start the run: {e or type(e).__name__}"
         return f"rank 0 failed: {type(e).__name__}: {e}"
 
-    def abort(self) -> None:
+    def drop(self) -> None:
+        """The program has dropped its optimizer without close(), so nobody can end the run any more."""
+        if os.getpid() != self._pid or (self.ended and self.server is None):
+            return
+        told = "rank 0 has dropped its paceline.torch.Optimizer"
+        if self.server is not None:
+            print(f"paceline: {told} without close(), so the run ends now", file=sys.stderr)
+        self.abort(told)
+
+    def abort(self, told: Optional[str] = None) -> None:
         """Something failed: the run ends with a checkpoint, if it had begun and has one to write,
         and the other ranks hear why. A forked child has a copy of the object only."""
         atexit.unregister(self._at_exit)
         if os.getpid() != self._pid:
             return
         if self.server is not None and self.role.world_size > 1:
-            self.server.report(self._told())
+            self.server.report(told or self._told())
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             evaluator.close()
