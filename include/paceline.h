@@ -500,6 +500,9 @@ PL_API int pl_client_set_lr(pl_client *client, double lr); /* from the next upda
                                                               schedules multiply it */
 PL_API int pl_client_checkpoint(pl_client *client);        /* as soon as possible; nothing without
                                                               "checkpoint" */
+PL_API int pl_client_pause(pl_client *client, int yes);    /* this worker leaves its task alone, to
+                                                              evaluate for example, or (0) continues:
+                                                              "evict" does not count the time */
 PL_API int pl_client_save(pl_client *client); /* the state of the optimizer goes to the file "saved"
                                                  in the folder of "exchange" */
 PL_API int pl_client_load(pl_client *client); /* weights and state come from "load" there, which the

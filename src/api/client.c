@@ -447,12 +447,10 @@ int pl_client_report(pl_client *s, const char *name, double value) {
                        CLIENT_NUMBERS, CLIENT_NAME - 1);
     if (!pl_about_can_be(name, n, value))
         return pl_fail(&s->why, PL_EUSAGE,
-                       "%s cannot be %.6g; an accuracy is a number from 0 to 1 (0.93, not 93), and "
-                       "no number is beyond 1e100",
+                       "%s cannot be %.6g; an accuracy is from 0 to 1, and no number above 1e100",
                        name, value);
     if (used + n + 32 >= sizeof s->numbers - 32)
-        return pl_fail(&s->why, PL_EUSAGE, "an answer has at most %zu bytes of numbers",
-                       sizeof s->numbers - 64);
+        return pl_fail(&s->why, PL_EUSAGE, "these are too many numbers for one answer");
     pl_append(s->numbers, sizeof s->numbers, " %s=%.17g", name, value);
     s->n_numbers++;
     return PL_OK;
@@ -483,6 +481,10 @@ static int client_request(struct pl_client *s, const char *word) {
 
 int pl_client_checkpoint(pl_client *s) {
     return client_request(s, "checkpoint");
+}
+
+int pl_client_pause(pl_client *s, int yes) {
+    return client_request(s, yes ? "pause" : "resume");
 }
 
 int pl_client_save(pl_client *s) {

@@ -264,7 +264,11 @@ static void clients_word(struct server *s, int client, const char *word) {
         known = clients_lr(s, client, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
         known = clients_checkpoint(s, who);
-    else if (strcmp(word, "save") == 0 || strcmp(word, "load") == 0) {
+    else if (client < s->job->n_workers &&
+             (strcmp(word, "pause") == 0 || strcmp(word, "resume") == 0)) {
+        pl_engine_pause(s->engine, client, *word == 'p', pl_server_now(s));
+        known = true;
+    } else if (strcmp(word, "save") == 0 || strcmp(word, "load") == 0) {
         (*word == 's' ? pl_exchange_save : pl_exchange_load)(s);
         known = true;
     } else if (strcmp(word, "end") == 0) {

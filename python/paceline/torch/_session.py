@@ -242,8 +242,7 @@ class Session:
             if got is not False:
                 break
             # the server tells workers about the end once the last version is evaluated
-            if self._evaluator:
-                self._evaluator.look()
+            self._evaluate()
         self.waited += time.monotonic() - begin
         if got is None:
             self._finish(over=True)
@@ -254,15 +253,35 @@ class Session:
         self.version = int(self.client.task.version)
         if self._follows:  # it may have joined again, with another number
             self.role = replace(self.role, rank=int(self.client.task.worker))
-        if self._evaluator:
-            self._evaluator.look()
+        self._evaluate()
         task = self.client.task
         if self.reference and self.reference.is_due(self.version):
-            self._vector.load(task.w)  # and again below, because it may change buffers
-            self._give(self.reference.compute(self.version))
+            with self._pausing():
+                self._vector.load(task.w)  # and again below, because it may change buffers
+                self._give(self.reference.compute(self.version))
         self._vector.load(task.w)
         self._vector.expect(None if task.wants == STEPS else task.out)
         return task
+
+    def _evaluate(self) -> None:
+        """Evaluates the next version if there is one, which is no part of the current task."""
+        if self._evaluator and self._evaluator.has_version:
+            with self._pausing():
+                self._evaluator.look()
+
+    @contextlib.contextmanager
+    def _pausing(self) -> Iterator[None]:
+        """The server does not count this time for the task of this worker (evict=)."""
+        self._pause(True)
+        try:
+            yield
+        finally:
+            self._pause(False)
+
+    def _pause(self, yes: bool) -> None:
+        if self._client is not None and self.owns:
+            with contextlib.suppress(RunError):  # the next task tells that the run is gone
+                self._client.pause(yes)
 
     def push(self, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
         """Sends what was written to the task's `out`, without the tensors that are absent. An infinite
@@ -334,8 +353,7 @@ class Session:
         """The server takes a gradient, unless the run ends meanwhile, which the next task tells."""
         assert self.server is not None
         try:
-            look = self._evaluator.look if self._evaluator else None
-            self.server.load(parts, self.client.load, look)
+            self.server.load(parts, self.client.load, self._evaluate)
         except (Cancelled, RunError):
             if self.server.alive:
                 raise
