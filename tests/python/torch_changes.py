@@ -52,8 +52,8 @@ class Changes(unittest.TestCase):
         self.one(make, lambda opt, model: None, None)
 
     # the server's weights would not become those that all workers have loaded
-    MERGE = ("diloco:u=2", "easgd:u=2", "sync-easgd", "overlap-local-sgd:u=2", "gossip-pull")
-    MERGE += ("local-sgd:u=2,outer=0.5", "downpour:push=2", "eamsgd:u=2")
+    MERGE = ["diloco:u=2", "easgd:u=2", "sync-easgd", "overlap-local-sgd:u=2", "gossip-pull"]
+    MERGE += ["local-sgd:u=2,outer=0.5", "downpour:push=2", "eamsgd:u=2"]
 
     def test_weights_that_would_be_merged(self):
         """Local steps are taken from weights that the server knows, or the worker raises, also in the

@@ -157,7 +157,7 @@ class Several(unittest.TestCase):
             del opt
             gc.collect()
             self.assertTrue(session.ended)
-            self.assertFalse(server.alive)
+            self.assertFalse(server and server.alive)
             self.assertFalse(os.path.exists(role.socket))
 
         with contextlib.redirect_stderr(io.StringIO()) as err:
