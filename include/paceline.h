@@ -498,12 +498,12 @@ PL_API int pl_client_set_lr(pl_client *client, double lr); /* from the next upda
                                                               with its next result, unless its
                                                               task is cancelled; replaces "lr", and
                                                               schedules multiply it */
-PL_API int pl_client_checkpoint(pl_client *client);        /* as soon as possible; nothing without
-                                                              "checkpoint" */
-PL_API int pl_client_save(pl_client *client); /* the state of the optimizer goes to the file "saved"
-                                                 in the folder of "exchange" */
-PL_API int pl_client_load(pl_client *client); /* weights and state come from "load" there, which the
-                                                 server removes; docs/workers.md */
+PL_API int pl_client_checkpoint(pl_client *client);        /* soon; nothing without "checkpoint" */
+PL_API int pl_client_pause(pl_client *client, int yes);    /* 1: it leaves its task alone to
+                                                              evaluate; 0: it continues; "evict"
+                                                              does not count that time */
+PL_API int pl_client_save(pl_client *client); /* the optimizer's state goes to "exchange"/saved */
+PL_API int pl_client_load(pl_client *client); /* weights and state come from "load" there */
 PL_API int pl_client_end(pl_client *client);  /* the run ends in good order */
 
 /* A sentence about the last failure of this client, or "". Valid until the next call. */

@@ -152,6 +152,10 @@ class Client:
     def checkpoint(self) -> None:
         self._check(self._lib.pl_client_checkpoint(self._opened()))
 
+    def pause(self, yes: bool) -> None:
+        """This worker leaves its task alone from now on, or continues."""
+        self._check(self._lib.pl_client_pause(self._opened(), yes))
+
     def load(self) -> None:
         """The server takes the file "load" in its folder `exchange`, which it removes."""
         self._check(self._lib.pl_client_load(self._opened()))

@@ -135,6 +135,7 @@ pl_client_report: int ptr text real
 pl_client_set_lr: int ptr real
 pl_client_checkpoint: int ptr
 pl_client_load: int ptr
+pl_client_pause: int ptr int
 pl_client_save: int ptr
 pl_client_end: int ptr
 pl_client_why: text ptr

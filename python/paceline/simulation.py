@@ -88,6 +88,8 @@ class _Net:
                 )
         self.device = first.device
         self.dim = sum(p.numel() for p in self.params)
+        self._before = [(p, p.data, p.grad) for p in self.params]
+        self._buffers = [(b, b.clone()) for b in model.buffers()]
         with torch.no_grad():
             self.w = torch.cat([p.detach().reshape(-1) for p in self.params]).clone()
             self.first = self.w.clone()
@@ -130,6 +132,14 @@ class _Net:
                     n = (out.argmax(1) == y).sum()
                     right = n if right is None else right + n
         return total, right
+
+    def restore(self) -> None:
+        """The model is what it was: parameters have their own memory again."""
+        with self.torch.no_grad():
+            for p, data, grad in self._before:
+                p.data, p.grad = data, grad
+            for b, value in self._buffers:
+                b.copy_(value)
 
     def finish(self, w: Any) -> None:
         """The model keeps these parameters, each in memory of its own, and no gradients."""
@@ -325,7 +335,8 @@ def simulate(
     on_log: Optional[Callable[[int, str], None]] = None,
     **options: Any,
 ) -> Run:
-    """Simulates the training of `model`, a torch.nn.Module, and leaves the final weights in it.
+    """Simulates the training of `model`, a torch.nn.Module, and leaves the final weights in it. If it
+    raises, the model is what it was before.
 
     `loss(output, target)` is the mean loss of a mini-batch. `data` and `test` are pairs of tensors
     (x, y) or data sets with a length and items. Every option of `paceline simulate` is a keyword
@@ -334,7 +345,13 @@ def simulate(
     `vectors` says where the versions of the model and the gradients are: "host", in the library's
     memory, or "device", on the GPU of the model, which has fewer rules. "auto" is "device" if the
     model is on a GPU. Buffers of the model (the statistics of BatchNorm) exist once and are
-    updated by every gradient in the order of virtual time."""
+    updated by every gradient in the order of virtual time.
+
+    >>> model, x = torch.nn.Linear(2, 1), torch.ones(8, 2)
+    >>> run = paceline.simulate(model=model, loss=torch.nn.functional.mse_loss, data=(x, x[:, :1]),
+    ...                         method="sync", workers=4, updates=10, lr=0.1, batch=2)
+    >>> run["updates"], run.diverged
+    (10.0, False)"""
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -349,12 +366,16 @@ def simulate(
         raise UsageError("vectors='device' needs a model on a CUDA device; use vectors='host'")
     setup = Setup(on_point=on_point, on_log=on_log, **options)
     net = _Net(model, loss, torch)
-    train = _Data(data, net.device, torch, "data")
-    held = _Data(test, net.device, torch, "test") if test is not None else None
-    loop.set_rows(setup, train.n, held.n if held else 0, train.labels())
-    devices = [net.device] if on_gpu else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(int(setup.get("seed")))
-        if not on_gpu or vectors == "host":
-            return _OnHost(setup, net, train, held).run()
-        return _OnDevice(setup, net, train, held).run()
+    try:
+        train = _Data(data, net.device, torch, "data")
+        held = _Data(test, net.device, torch, "test") if test is not None else None
+        loop.set_rows(setup, train.n, held.n if held else 0, train.labels())
+        devices = [net.device] if on_gpu else []
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(int(setup.get("seed")))
+            if not on_gpu or vectors == "host":
+                return _OnHost(setup, net, train, held).run()
+            return _OnDevice(setup, net, train, held).run()
+    except BaseException:
+        net.restore()
+        raise

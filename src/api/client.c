@@ -449,33 +449,13 @@ int pl_client_report(pl_client *s, const char *name, double value) {
                        CLIENT_NUMBERS, CLIENT_NAME - 1);
     if (!pl_about_can_be(name, n, value))
         return pl_fail(&s->why, PL_EUSAGE,
-                       "%s cannot be %.6g; an accuracy is a number from 0 to 1 (0.93, not 93), and "
-                       "no number is beyond 1e30",
+                       "%s cannot be %.6g; an accuracy is from 0 to 1, and no number above 1e100",
                        name, value);
     if (used + n + 32 >= sizeof s->numbers - 32)
-        return pl_fail(&s->why, PL_EUSAGE, "an answer has at most %zu bytes of numbers",
-                       sizeof s->numbers - 64);
+        return pl_fail(&s->why, PL_EUSAGE, "these are too many numbers for one answer");
     pl_append(s->numbers, sizeof s->numbers, " %s=%.17g", name, value);
     s->n_numbers++;
     return PL_OK;
-}
-
-int pl_client_set_lr(pl_client *s, double lr) {
-    PL_NUMERALS;
-    char word[64];
-    if (!(lr >= 0 && lr <= 1e6))
-        return pl_fail(&s->why, PL_EUSAGE, "a learning rate is a number from 0 to 1e6");
-    int rc = client_may_ask(s);
-    if (rc) return rc;
-    if (s->role == PL_ROLE_WORKER && !pl_client_cancelled(s)) {
-        /* the next result has it, and cannot overtake it */
-        s->sets_lr = true;
-        s->lr_sent = false;
-        s->lr = lr;
-        return PL_OK;
-    }
-    snprintf(word, sizeof word, "lr %.17g", lr);
-    return client_say(s, word);
 }
 
 static int client_request(struct pl_client *s, const char *word) {
@@ -483,8 +463,27 @@ static int client_request(struct pl_client *s, const char *word) {
     return rc ? rc : client_say(s, word);
 }
 
+int pl_client_set_lr(pl_client *s, double lr) {
+    PL_NUMERALS;
+    char word[64];
+    if (!(lr >= 0 && lr <= 1e6))
+        return pl_fail(&s->why, PL_EUSAGE, "a learning rate is a number from 0 to 1e6");
+    snprintf(word, sizeof word, "lr %.17g", lr);
+    if (s->role != PL_ROLE_WORKER || pl_client_cancelled(s)) return client_request(s, word);
+    int rc = client_may_ask(s);
+    if (rc) return rc;
+    s->sets_lr = true; /* the next result has it, and cannot overtake it */
+    s->lr_sent = false;
+    s->lr = lr;
+    return PL_OK;
+}
+
 int pl_client_checkpoint(pl_client *s) {
     return client_request(s, "checkpoint");
+}
+
+int pl_client_pause(pl_client *s, int yes) {
+    return client_request(s, yes ? "pause" : "resume");
 }
 
 int pl_client_save(pl_client *s) {

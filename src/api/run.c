@@ -11,6 +11,8 @@
 #include "base/seconds.h"
 #include "sys/numerals.h"
 
+#define RUN_SOARS 1000 /* a loss that clients report rises to so many times its start, or 1 */
+
 const char *pl_instruction_set(void) {
     return pl_isa_name(pl_isa);
 }
@@ -50,23 +52,37 @@ void pl_run_announce(const struct pl_run *r, const struct pl_setup *s) {
     if (s->start) s->start(s->start_ctx, r->identity.header, r->identity.json);
 }
 
+static void run_rose(struct pl_run *r, const char *what, double start, double end) {
+    snprintf(r->diverged, sizeof r->diverged, "the %s rose from %.3g to %.3g", what, start, end);
+}
+
+/* Losses that clients report are those of a few mini-batches, and test losses also rise when a
+ * model overfits: one that is twice as high means nothing. */
+static bool run_soared(struct pl_run *r, const char *what, double start, double end) {
+    if (!isinf(end) && !(end - start > RUN_SOARS * fmax(fabs(start), 1))) return false;
+    run_rose(r, what, start, end);
+    return true;
+}
+
 /* A run has diverged if it has no finite result to go on with, or if its loss ended above its start
- * by more than the start's own size, unless it met its target. Losses that clients report are those
- * of a few mini-batches: one that is twice as high means nothing. */
+ * by more than the start's own size, unless it met its target. */
 static void run_judge(struct pl_run *r, const struct pl_job *job) {
     const struct pl_outcome *o = &r->outcome;
-    bool evaluates = !(job->model && job->model->kind->by_clients);
     size_t i = 0;
-    while (i < r->n_points && !isfinite(r->point[i].loss)) i++;
-    double start = i < r->n_points ? r->point[i].loss : (double)NAN;
     if (o->diverged)
         snprintf(r->diverged, sizeof r->diverged, "no finite gradient after update %llu",
                  (unsigned long long)o->updates);
-    else if (evaluates && !isfinite(o->time_to_target) &&
-             (o->score.loss - start > fabs(start) ||
-              (isfinite(start) && isnan(o->score.loss) && o->weights)))
-        snprintf(r->diverged, sizeof r->diverged, "the loss rose from %.3g to %.3g", start,
-                 o->score.loss);
+    if (o->diverged || isfinite(o->time_to_target)) return;
+    if (job->model && job->model->kind->by_clients) {
+        (void)(run_soared(r, "loss", o->first_loss, o->score.loss) ||
+               run_soared(r, "test loss", o->first_test_loss, o->last_test_loss));
+        return;
+    }
+    while (i < r->n_points && !isfinite(r->point[i].loss)) i++;
+    double start = i < r->n_points ? r->point[i].loss : (double)NAN;
+    if (o->score.loss - start > fabs(start) ||
+        (isfinite(start) && isnan(o->score.loss) && o->weights))
+        run_rose(r, "loss", start, o->score.loss);
 }
 
 /* The share of the workers' time in which they waited for a core: a part of their computing. What
@@ -233,6 +249,7 @@ const char *pl_run_json(pl_run *run) {
     pl_json_text(&j, "policy_final", pl_run_text(run, "policy_final"));
     pl_json_real(&j, "consensus", run->outcome.consensus);
     pl_json_real(&j, "core_wait", run_extra(run, "core_wait"));
+    pl_json_text(&j, "diverged", pl_run_text(run, "diverged"));
     if (run->replayed) {
         pl_json_open(&j, "replay", '{');
         pl_json_whole(&j, "events", run->check.n_same);

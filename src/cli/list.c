@@ -1,4 +1,5 @@
 /* paceline list: everything that a spec can name, as lists, or one member explained. */
+#include <jansson.h>
 #include <string.h>
 
 #include "cli.h"
@@ -199,11 +200,64 @@ static int list_one(const char *word) {
                     word);
 }
 
+/* --- JSON ---------------------------------------------------------------------------------- */
+
+static json_t *list_options(const struct pl_item *item) {
+    json_t *all = json_array();
+    for (size_t i = 0; i < item->n_options; i++) {
+        const struct pl_item_option *o = &item->option[i];
+        json_array_append_new(all,
+                              json_pack("{ss ss ss ss ss}", "name", o->name, "default", o->def,
+                                        "type", o->type, "accepts", o->accepts, "help", o->help));
+    }
+    return all;
+}
+
+struct list_objects {
+    json_t *all;
+    const char *name; /* only items with this name; NULL: all */
+    bool lost;        /* out of memory for one */
+};
+
+static void list_object(void *ctx, const struct pl_item *item) {
+    struct list_objects *o = ctx;
+    if (o->name && strcmp(o->name, item->name) != 0) return;
+    json_t *x = json_pack("{ss ss ss ss ss ss ss so}", "family", item->family, "name", item->name,
+                          "brief", item->brief, "paper", item->paper, "when", item->when, "command",
+                          item->command, "detail", item->detail, "options", list_options(item));
+    if (json_array_append_new(o->all, x)) o->lost = true;
+}
+
+/* One array with an object per item of these families, or with these names. */
+static int list_json(int n, char *const *word) {
+    struct list_objects o = {.all = json_array()};
+    int status = CLI_OK;
+    if (n == 0) pl_list(NULL, list_object, &o);
+    for (int i = 0; status == CLI_OK && i < n; i++) {
+        size_t before = json_array_size(o.all);
+        o.name = NULL;
+        if (pl_list(word[i], list_object, &o) == PL_OK) continue;
+        o.name = strncmp(word[i], "--", 2) == 0 ? word[i] + 2 : word[i];
+        pl_list(NULL, list_object, &o);
+        if (json_array_size(o.all) == before) status = list_one(word[i]);
+    }
+    if (status == CLI_OK && (o.lost || json_dumpf(o.all, stdout, JSON_COMPACT)))
+        status = cli_fail(CLI_FAILED, "out of memory");
+    if (status == CLI_OK) putchar('\n');
+    json_decref(o.all);
+    return status;
+}
+
 int cli_list(int argc, char **argv) {
+    bool json = false;
+    const struct cli_flag flags[] = {
+        {"json", NULL, "print one JSON array of objects and nothing else", &json, NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "list",
         .brief = "explain a method or part, or list them all",
-        .usage = "list [FAMILY | NAME ...]",
+        .usage = "list [--json] [FAMILY | NAME ...]",
+        .flag = flags,
         .takes_words = true,
         .notes = "Without arguments, list shows everything by family: " LIST_FAMILIES ".\n"
                  "With a family, it adds the options and citations of the members. With the name\n"
@@ -212,9 +266,11 @@ int cli_list(int argc, char **argv) {
                  "written name:key=value,key=value. Examples:\n\n"
                  "  paceline list method\n"
                  "  paceline list kasync\n"
-                 "  paceline list filter attack\n"};
+                 "  paceline list filter attack\n"
+                 "  paceline list --json policy\n"};
     int status = cli_parse(&args, argc, argv, NULL);
     if (status != CLI_OK || args.helped) return status;
+    if (json) return list_json(args.n_words, args.word);
     struct list_view view = {.detailed = args.n_words > 0};
     if (args.n_words == 0) pl_list(NULL, list_print, &view);
     for (int i = 0; status == CLI_OK && i < args.n_words; i++) {

@@ -173,25 +173,33 @@ void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_
         memcpy(out, b.g, n * sizeof *out);
 }
 
-/* The member whose worker has the lowest number. */
-static int member_first(const struct pl_store *s) {
-    int first = 0;
-    for (int m = 1; m < s->n_members; m++)
-        if (s->member[m].worker < s->member[first].worker) first = m;
-    return first;
+/* The member that is the last result of the first worker; NULL if none is. */
+static struct store_member *member_first(const struct pl_store *s) {
+    for (int m = s->n_members - 1; m >= 0; m--)
+        if (s->member[m].worker == 0) return &s->member[m];
+    return NULL;
+}
+
+/* Whole numbers have no mean. Those of the first worker count, so that one of them never goes back
+ * because a slower worker began with an older one. */
+static pl_real member_whole(const struct pl_store *s, size_t i) {
+    struct store_member *first = member_first(s);
+    pl_real now = s->newest->model[i];
+    return first ? pl_member_value(first, i, now) : now;
+}
+
+static pl_real member_mean(const struct pl_store *s, size_t i) {
+    double sum = 0;
+    for (int m = 0; m < s->n_members; m++)
+        sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
+    return (pl_real)(sum / s->n_members);
 }
 
 void pl_members_buffers(const struct pl_store *s, const struct pl_version *next, size_t from,
                         size_t n) {
-    pl_real *out = next->model, *ahead = next->lookahead;
     for (size_t i = from; i < from + n;) {
         struct pl_piece p = pl_member_piece(s, i, 0, from + n - i);
-        int begin = p.whole ? member_first(s) : 0, count = p.whole ? 1 : s->n_members;
-        for (size_t end = i + p.n; i < end; i++) {
-            double sum = 0;
-            for (int m = begin; m < begin + count; m++)
-                sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
-            out[i] = ahead[i] = (pl_real)(sum / count);
-        }
+        for (size_t end = i + p.n; i < end; i++)
+            next->model[i] = next->lookahead[i] = p.whole ? member_whole(s, i) : member_mean(s, i);
     }
 }

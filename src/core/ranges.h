@@ -11,11 +11,11 @@
  *
  * Buffers are numbers that training does not descend on, such as the running statistics of batch
  * normalisation. They are the last elements of the vector, so they are versioned, sent, saved and
- * divided among servers together with the parameters. Whatever a worker sends in the parameters, in
- * the buffers it sends their new values. A commit sets the buffers to the mean of its members'
+ * divided among servers together with the parameters. Whatever a worker sends in the parameters,
+ * in the buffers it sends their new values. A commit sets the buffers to the mean of its members'
  * values, with equal weights, or, if they are whole numbers (a pointer, a count), to those of the
- * member whose worker has the lowest number; correction, reduction, optimizer, weight decay and
- * schedule do not see them, nor do filters. */
+ * first worker if it contributed, and leaves them otherwise; correction, reduction, optimizer,
+ * weight decay and schedule do not see them, nor do filters. */
 #ifndef PL_CORE_RANGES_H
 #define PL_CORE_RANGES_H
 

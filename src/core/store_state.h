@@ -97,7 +97,7 @@ void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_
                        pl_real *out);
 
 /* n buffers from element `from` on: they become the mean of the members' values or, if they are
- * whole numbers, the values of the member whose worker has the lowest number. */
+ * whole numbers, the values of the first worker, if it is among them. */
 void pl_members_buffers(const struct pl_store *s, const struct pl_version *next, size_t from,
                         size_t n);
 

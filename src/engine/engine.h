@@ -143,6 +143,8 @@ int pl_engine_lacks(struct pl_engine *e, int worker, const uint64_t *absent, uin
 void pl_engine_starting(struct pl_engine *e, int worker); /* one is expected */
 /* Its connection is lost, and it may return; then it connects. */
 int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why);
+/* The worker says that it leaves its task alone, or that it continues. */
+void pl_engine_pause(struct pl_engine *e, int worker, bool yes, uint64_t now_ns);
 /* The worker may not answer its current task. */
 void pl_engine_suspect(struct pl_engine *e, int worker, uint64_t now_ns);
 /* If conf.gathers: the workers that have connected so far join. */

@@ -48,6 +48,7 @@ struct engine_life {
     uint64_t since_ns;   /* when it disconnected; if it is suspended, until when */
     uint64_t lost_ns;    /* what the engine had lost when its task started */
     uint64_t excused_ns; /* time that does not count for its task */
+    uint64_t paused_ns;  /* since when it leaves its task alone; 0: it does not */
     int *held;           /* [n_held] vectors of `order` */
     int n_held;
 };

@@ -23,9 +23,9 @@
  * machine), or busy. A host with a real clock promises to say what time it is at least once per
  * beat, so whatever is longer than a beat was lost; e->lives.lost_ns is the sum, and each worker
  * remembers its value when its task started. Time in which a worker alone is excused is excused_ns:
- * while it was disconnected, and if clients ever say that they evaluate between two results, while
- * they do. With a virtual clock nothing is lost, and only workers that the host suspects can be
- * overdue. */
+ * while it was disconnected, and while it paused, because a client has said that it evaluates
+ * between two results. A pause that lasts half an hour is overdue all the same. With a virtual
+ * clock nothing is lost, and only workers that the host suspects can be overdue. */
 #include "engine/life.h"
 
 #include <math.h>
@@ -35,7 +35,8 @@
 
 #define LIFE_LONGEST 10            /* a task is overdue after this many times the longest */
 #define LIFE_LEAST_NS 10000000000u /* and not before this */
-#define LIFE_LOOK_NS 1000000000u   /* between two looks at workers that may all be frozen */
+#define LIFE_PAUSE_NS 1800e9     /* after which a worker that pauses is overdue, or --evict later */
+#define LIFE_LOOK_NS 1000000000u /* between two looks at workers that may all be frozen */
 
 /* --- the table ------------------------------------------------------------------------------- */
 
@@ -262,7 +263,21 @@ static void life_back(struct pl_engine *e, int worker, uint64_t now_ns) {
                 (double)(now_ns - l->since_ns) * 1e-9);
 }
 
+/* When its pause began, or its task if that came later. */
+static uint64_t life_paused_since(const struct pl_engine *e, int worker) {
+    uint64_t paused_ns = e->lives.life[worker].paused_ns, began = e->view->worker[worker].since_ns;
+    return paused_ns > began ? paused_ns : began;
+}
+
+void pl_engine_pause(struct pl_engine *e, int worker, bool yes, uint64_t now_ns) {
+    struct engine_life *l = &e->lives.life[worker];
+    uint64_t since_ns = life_paused_since(e, worker);
+    if (!yes && l->paused_ns > 0 && now_ns > since_ns) l->excused_ns += now_ns - since_ns;
+    l->paused_ns = !yes ? 0 : l->paused_ns > 0 ? l->paused_ns : now_ns;
+}
+
 int pl_life_moved(struct pl_engine *e, const struct pl_event *event, struct pl_why *why) {
+    e->lives.life[event->worker].paused_ns = 0; /* it begins */
     if (event->kind == PL_LEAVE)
         return life_happens(e, event->worker, PL_LIFE_GOES, event->now_ns, why);
     life_back(e, event->worker, event->now_ns);
@@ -347,7 +362,8 @@ static uint64_t life_overdue(const struct pl_engine *e, int worker) {
     if (w->state != PL_BUSY || !known || !may) return UINT64_MAX;
     double wait = evict > 0 ? evict * 1e9 : life_learnt(e);
     wait += life_delay(e, worker) * 1e9 + (double)e->lives.life[worker].excused_ns;
-    return life_after(e, worker, w->since_ns, wait);
+    if (e->lives.life[worker].paused_ns == 0) return life_after(e, worker, w->since_ns, wait);
+    return life_after(e, worker, life_paused_since(e, worker), wait + LIFE_PAUSE_NS);
 }
 
 static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {

@@ -46,6 +46,9 @@ struct pl_outcome pl_outcome_none(void) {
                                .time_to_target = NAN,
                                .target_within = NAN,
                                .consensus = NAN,
+                               .first_loss = NAN,
+                               .first_test_loss = NAN,
+                               .last_test_loss = NAN,
                                .steps = {NAN, NAN, NAN}};
 }
 

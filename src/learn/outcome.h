@@ -38,8 +38,11 @@ struct pl_outcome {
     struct pl_why trouble;  /* why it ended early, or what could not be written; or "" */
     bool left_alone;        /* it ended because no worker was left */
     bool diverged;          /* it ended because no gradient was finite any more */
-    uint64_t computed;      /* gradients computed, also those that were cancelled afterwards */
-    float *weights;         /* [dim], malloc()ed; NULL without a model */
+    /* What clients reported: the loss of the first result that had one, the first finite test loss,
+     * and the last test loss, which may be infinite. NAN: none. */
+    double first_loss, first_test_loss, last_test_loss;
+    uint64_t computed; /* gradients computed, also those that were cancelled afterwards */
+    float *weights;    /* [dim], malloc()ed; NULL without a model */
 };
 
 /* How a host reports on a run. Either function may be NULL. */

@@ -10,7 +10,7 @@
 #include "core/local.h"
 
 static const char *const about_wants[] = {"gradients", "deltas", "models", "ranges"};
-#define ABOUT_NUMBER 1e30 /* no loss is larger */
+#define ABOUT_NUMBER 1e100 /* no number is larger; a loss that has no bound is infinite */
 
 /* All options of a choice, "key=value,…". */
 static void about_options(const struct pl_choice *c, char *out, size_t max) {

@@ -45,6 +45,7 @@ int pl_clients_open(struct server *s, struct pl_port_conf *port) {
 
 void pl_clients_result(struct server *s, const struct pl_result *r) {
     if (!isfinite(r->loss)) return;
+    if (isnan(s->out->first_loss)) s->out->first_loss = r->loss;
     s->clients.loss += r->loss * r->samples;
     s->clients.samples += r->samples;
 }
@@ -140,6 +141,17 @@ void pl_clients_score(struct server *s, uint64_t now) {
 
 /* --- words ---------------------------------------------------------------------------------- */
 
+/* An infinite number is one of a run that diverged; scores have NAN instead. */
+static void clients_test_loss(struct pl_outcome *out, double loss) {
+    if (isnan(loss)) return;
+    if (isnan(out->first_test_loss) && isfinite(loss)) out->first_test_loss = loss;
+    out->last_test_loss = loss;
+}
+
+static double clients_finite(double x) {
+    return isfinite(x) ? x : (double)NAN;
+}
+
 /* Reads " name=value …" and stores the names that are known; the others go to more[max]. */
 static bool clients_numbers(const char *at, struct pl_score *score, char *more, size_t max) {
     const struct {
@@ -159,7 +171,7 @@ static bool clients_numbers(const char *at, struct pl_score *score, char *more, 
         bool found = false;
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             if (strlen(known[i].name) == n && memcmp(known[i].name, at, n) == 0) {
-                *known[i].to = isfinite(value) ? value : NAN;
+                *known[i].to = value;
                 found = true;
             }
         if (!found) pl_append(more, max, "%s%.*s=%.17g", *more ? " " : "", (int)n, at, value);
@@ -183,6 +195,9 @@ static bool clients_scored(struct server *s, const char *args) {
         return sound;
     }
     g->any = true;
+    clients_test_loss(s->out, score.test_loss);
+    score = (struct pl_score){clients_finite(score.loss), clients_finite(score.test_loss),
+                              clients_finite(score.test_accuracy)};
     if (took > g->longest_ns) g->longest_ns = took;
     g->shown_at.more = *more ? more : NULL;
     clients_enter(s, &score, &g->shown_at);
@@ -250,7 +265,11 @@ static void clients_word(struct server *s, int client, const char *word) {
         known = clients_lr(s, client, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
         known = clients_checkpoint(s, who);
-    else if (strcmp(word, "save") == 0 || strcmp(word, "load") == 0) {
+    else if (client < s->job->n_workers &&
+             (strcmp(word, "pause") == 0 || strcmp(word, "resume") == 0)) {
+        pl_engine_pause(s->engine, client, *word == 'p', pl_server_now(s));
+        known = true;
+    } else if (strcmp(word, "save") == 0 || strcmp(word, "load") == 0) {
         (*word == 's' ? pl_exchange_save : pl_exchange_load)(s);
         known = true;
     } else if (strcmp(word, "end") == 0) {

@@ -53,7 +53,7 @@ keys='method policy workers seed lr time updates time_per_update tasks started a
 keys="$keys cancelled lost rejected running suspended quarantined evicted frozen steps min median"
 keys="$keys max staleness mean max fresh_fraction"
 keys="$keys worker_time compute communication idle wasted loss test_loss test_accuracy test_rmse"
-keys="$keys time_to_target target_within k_final policy_final consensus core_wait "
+keys="$keys time_to_target target_within k_final policy_final consensus core_wait diverged "
 
 # out holds one JSON object with these keys in this order, then what the run was, and nothing else.
 # Leaves the results alone in out: they are the same for the same run.
@@ -128,6 +128,17 @@ for family in method policy tuner correct reduce optim local filter schedule mod
 done
 works list method optim
 grep -q '^optim: ' out || fail "list method optim"
+
+works list --json
+[ "$(wc -l <out)" -eq 1 ] || fail "list --json: not one line"
+for family in method delay option; do
+    grep -q "{\"family\":\"$family\",\"name\":" out || fail "list --json lacks $family"
+done
+works list --json filter kasync
+grep -q '^\[{"family":"filter","name":"none",' out || fail "list --json filter: $(cat out)"
+grep -q '{"family":"method","name":"kasync",' out || fail "list --json kasync: $(cat out)"
+! grep -q '"family":"optim"' out || fail "list --json filter kasync: too much"
+refused 2 "did you mean 'kasync'?" list --json kasinc
 
 step "unknown names, with the nearest"
 refused 2 "did you mean 'simulate'?" simulat

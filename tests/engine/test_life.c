@@ -243,6 +243,24 @@ TEST(a_suspended_worker_that_disconnects_has_gone) {
 /* --- workers that freeze ------------------------------------------------------------------------
  */
 
+/* A pause does not count, except for one that does not end. */
+TEST(a_worker_that_pauses_is_not_frozen) {
+    struct host *h = host_new("workers=3 evict=5");
+    listen_for(h, 3);
+    for (int i = 0; i < 3; i++) pl_engine_pause(h->engine, i, true, h->now_ns);
+    listen_for(h, 60);
+    assert_int_equal(h->out.n_frozen, 0);
+    pl_engine_pause(h->engine, 0, false, h->now_ns); /* 2 s are left */
+    listen_for(h, 1);
+    assert_int_equal(h->out.n_frozen, 0);
+    listen_for(h, 2);
+    assert_int_equal(life(h, 0), PL_SUSPENDED);
+    assert_int_equal(life(h, 1), PL_PRESENT);
+    listen_for(h, 1800);
+    assert_int_equal(life(h, 1), PL_SUSPENDED);
+    check_end(h);
+}
+
 TEST(a_frozen_worker_returns_when_it_answers) {
     struct host *h = host_new("workers=3 evict=5");
     uint64_t task = task_of(h, 1);

@@ -108,6 +108,41 @@ class Buffers(unittest.TestCase):
         found = self.steps(lambda role: Kept(torch.tensor([10 + role.rank])), each=each)
         self.assertEqual(found[0].tolist(), [14])
 
+    def test_whole_numbers_without_rank_0(self):
+        """An update without a result of rank 0 leaves them: rank 1 may have begun with older ones."""
+
+        def each(model, role):
+            model.kept += 1000 if role.rank else 1
+
+        for method in ("async", "ssp", "easgd:u=1", "kbatchasync:k=2"):
+            (found, _) = self.steps(lambda role: Kept(torch.tensor([0])), method, n=30, each=each)
+            self.assertLessEqual(found.tolist(), [30], method)
+
+    def test_buffer_that_is_not_finite(self):
+        """What ends the run names it."""
+
+        def each(model, role):
+            model.kept[1] = float("nan")
+
+        for method in ("sync", "local-sgd:u=2"):
+            with self.assertWarnsRegex(RuntimeWarning, "buffer 'kept' has values that are not f"):
+                with self.assertRaisesRegex(paceline.RunError, "diverged: .*buffer 'kept'"):
+                    self.steps(lambda role: Kept(torch.zeros(3)), method, workers=1, each=each)
+
+    def test_not_saved(self):
+        """A buffer that is not in the state_dict() stays what each rank made it."""
+
+        def worker(role):
+            m = net()
+            m.register_buffer("own", torch.tensor([float(role.rank)]), persistent=False)
+            opt = pl.Optimizer(SGD(m.parameters(), lr=0.01), m, "sync", role=role, updates=3)
+            while not opt.ended:
+                opt.step(backward(opt, m))
+            opt.close()
+            return m.own.tolist()
+
+        self.assertEqual(together(2, worker), [[0.0], [1.0]])
+
     def test_masks(self):
         """A buffer with values that are not finite stays as it is, bit for bit."""
         for dtype in (torch.float32, torch.float16, torch.float64):

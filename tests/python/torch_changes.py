@@ -16,13 +16,14 @@ SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
 
 
 class Changes(unittest.TestCase):
-    def one(self, make, change, expected, method="sync", model=net, before=None):
-        """One worker takes a step, then `change(opt, model)` is made, and the next step raises."""
+    def one(self, make, change, expected, method="sync", model=net, steps=1):
+        """One worker takes some steps, then `change(opt, model)` is made, and the next step raises."""
 
         def worker(role):
             m = model()
             opt = pl.Optimizer(make(m), m, method, role=role)
-            opt.step(backward(opt, m))
+            for _ in range(steps):
+                opt.step(backward(opt, m))
             change(opt, m)
             if expected:
                 with self.assertRaisesRegex(paceline.UsageError, expected):
@@ -49,6 +50,47 @@ class Changes(unittest.TestCase):
             self.one(make, change, "changed in place")
             self.one(make, change, None, method="local-sgd:u=2")  # its steps begin there
         self.one(make, lambda opt, model: None, None)
+
+    # the server's weights would not become those that all workers have loaded
+    MERGE = ["diloco:u=2", "easgd:u=2", "sync-easgd", "overlap-local-sgd:u=2", "gossip-pull"]
+    MERGE += ["local-sgd:u=2,outer=0.5", "downpour:push=2", "eamsgd:u=2"]
+
+    def test_weights_that_would_be_merged(self):
+        """Local steps are taken from weights that the server knows, or the worker raises, also in the
+        middle of a task."""
+        make = lambda m: SGD(m.parameters(), lr=0.1)
+
+        def load(opt, model):
+            model.load_state_dict(net(seed=5).state_dict())
+
+        def tell(opt, model):
+            with self.assertRaisesRegex(paceline.UsageError, "before paceline.torch.Optimizer is"):
+                opt.set_weights()
+            load(opt, model)
+
+        for method in self.MERGE:
+            expected = f"in place, but {method.partition(':')[0]}.* before paceline.*local-sgd"
+            for steps in (2, 3):
+                self.one(make, tell, expected, method, steps=steps)
+                self.one(make, lambda opt, model: None, None, method, steps=steps)
+        for change in (self.data, self.vector, self.set_):
+            self.one(make, change, "'2.weight' was .*diloco", "diloco:u=2", steps=3)
+
+    def test_weights_that_are_averaged(self):
+        """Where the server averages models, weights that all ranks load become the server's."""
+
+        def worker(role, method):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.0), model, method, role=role, updates=6)
+            model.load_state_dict(net(seed=5).state_dict())
+            while not opt.ended:
+                opt.step(backward(opt, model))
+            opt.close()
+            return model
+
+        for method in ("local-sgd:u=2", "nodelay:u=2", "nodelay-async:u=2", "cocod:u=2"):
+            model = together(2, lambda role: worker(role, method))[0]
+            self.assertLess(float((flat(model) - flat(net(seed=5))).abs().max()), 1e-6, method)
 
     OTHER = "'2.weight' has been moved or given other memory"
 
@@ -86,6 +128,23 @@ class Changes(unittest.TestCase):
 
         together(1, worker)
 
+    def test_other_type_in_the_same_memory(self):
+        """As it happens when the new tensor is where the old one was."""
+
+        def worker(role):
+            model = net()
+            wide = [torch.empty(p.shape, dtype=torch.float64) for p in model.parameters()]
+            for p, w in zip(model.parameters(), wide):
+                p.data = w.view(-1).view(torch.float32)[: p.numel()].view(p.shape).copy_(p.data)
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            for p, w in zip(model.parameters(), wide):
+                p.data = w
+            with self.assertRaisesRegex(paceline.UsageError, "'0.weight' is of another type"):
+                opt.step()
+            opt.close()
+
+        together(1, worker)
+
     def test_other_data_is_sent(self):
         """opt.set_weights() tells the server of it."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
@@ -106,7 +165,7 @@ class Changes(unittest.TestCase):
             self.assertLess(float((flat(model) - flat(alone)).abs().max()), 1e-6)
 
     def test_data_in_place(self):
-        """PyTorch does not count these changes; the first numbers of every parameter tell."""
+        """PyTorch does not count these changes; the numbers of the parameters tell."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
         def copy(opt, model):
@@ -128,6 +187,35 @@ class Changes(unittest.TestCase):
                 self.one(make, clamp, "'0.weight' was changed in place")
                 self.one(make, back, None)
                 self.one(make, clamp, None, method="local-sgd:u=2")
+
+    def test_data_far_from_the_first_number(self):
+        """A change is noticed wherever it is: at once in steps 1, 2, 4, 8, …, and if every step makes
+        it, within 64 of them. On a GPU it is noticed at once."""
+        size = 200_000
+
+        def worker(role, quiet, limit, at_once):
+            model = torch.nn.Linear(size, 1)
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "async", role=role)
+
+            def step():
+                opt.zero_grad()
+                model.bias.sum().backward()
+                opt.step()
+
+            for _ in range(quiet):
+                step()
+            with self.assertRaisesRegex(paceline.UsageError, "'weight' was changed in place"):
+                for n in range(limit):
+                    model.weight.data[0, size - 5] += 0.25
+                    step()
+            self.assertTrue(n == 0 or not at_once)
+            opt.close()
+
+        for on in ((), ("cpu",)):
+            with unittest.mock.patch("paceline.torch._vector._FLAT_ON", on):
+                together(1, lambda role: worker(role, 0, 1, True))
+                together(1, lambda role: worker(role, 1, 1, True))
+                together(1, lambda role: worker(role, 65, 64, bool(on)))
 
     def test_abandoned(self):
         """A task that is cancelled does not hide a change."""

@@ -44,6 +44,31 @@ class Evaluate(unittest.TestCase):
         self.assertEqual((run["updates"], run["test_loss"]), (UPDATES, float(len(seen))))
         self.assertEqual(float((seen[-1] - flat(model)).abs().max()), 0)
 
+    def test_no_part_of_a_task(self):
+        """Whatever evict= says, rank 0 is not frozen while it evaluates: it says that it pauses."""
+        (role,) = roles(1)
+        told, pauses = [], paceline._client.Client.pause
+
+        def pause(client, yes):
+            told.append(yes)
+            pauses(client, yes)
+
+        def score(model):
+            told.append("evaluates")
+            return 0.5
+
+        model = net()
+        with unittest.mock.patch("paceline._client.Client.pause", pause):
+            opt = pl.Optimizer(
+                torch.optim.SGD(model.parameters(), lr=0.05), model, "async", role=role, evict=5,
+                evaluate=score, eval_every=0.01,
+            )  # fmt: skip
+            while "evaluates" not in told:
+                opt.step(backward(opt, model))
+            during = list(told)
+            opt.close()
+        self.assertEqual(during[:3], [True, "evaluates", False])
+
     def test_trackers(self):
         """on_point gets every evaluation of rank 0, and on_end the summary."""
         (role,) = roles(1)

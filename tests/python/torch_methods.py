@@ -45,6 +45,14 @@ def trusted(model):
     return CROSS_ENTROPY(model(x), y)
 
 
+class Table(unittest.TestCase):
+    def test_has_all_methods(self):
+        """docs/bench/torch-methods.md, which bench/torch_methods.py writes."""
+        with open(os.path.join(os.environ["SOURCE_DIR"], "docs/bench/torch-methods.md")) as f:
+            rows = [line.split(" | ")[0][2:] for line in f if line.startswith("| ")]
+        self.assertEqual(rows[1:], [item.name for item in paceline.catalog("method")])
+
+
 class Methods(unittest.TestCase):
     # why a method is refused
     REFUSED = {
@@ -76,6 +84,50 @@ class Methods(unittest.TestCase):
 
     def test_all_over_http(self):
         self.check_all(far=True)
+
+
+class Cast(torch.nn.Linear):
+    """Computes in float32, because not every CPU multiplies matrices of bfloat16."""
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight.float(), self.bias.float())
+
+
+class Types(unittest.TestCase):
+    """Parameters in half precision."""
+
+    def loss(self, method, dtype, lr, updates, workers=1):
+        """The loss after a run, of the model of rank 0."""
+
+        first = net().state_dict()
+
+        def make(norm=False):
+            model = torch.nn.Sequential(Cast(6, 8), torch.nn.Tanh(), Cast(8, 3))
+            model.load_state_dict(first)
+            return model.to(dtype)
+
+        with unittest.mock.patch(__name__ + ".net", make):
+            model, _ = train(
+                method, lambda m: SGD(m.parameters(), lr=lr), workers=workers, updates=updates
+            )
+        self.assertEqual({p.dtype for p in model.parameters()}, {dtype})
+        with torch.no_grad():
+            return float(trusted(model))
+
+    def test_half_precision(self):
+        start = float(trusted(net()))
+        for dtype in (torch.bfloat16, torch.float16):
+            for method in ("sync", "async", "local-sgd:u=4", "easgd:u=4"):
+                found = self.loss(method, dtype, 0.1, 60, workers=2)
+                self.assertLess(found, start - 0.2, (method, dtype))
+
+    def test_weights_at_the_server_are_float32(self):
+        """Changes that are too small for bfloat16 add up there, but not in local steps."""
+        exact = self.loss("sync", torch.float32, 1e-3, 300)
+        server = self.loss("sync", torch.bfloat16, 1e-3, 300)
+        local = self.loss("local-sgd:u=1", torch.bfloat16, 1e-3, 300)
+        self.assertLess(abs(server - exact), 0.01)
+        self.assertGreater(local - exact, 0.02)
 
 
 class Local(unittest.TestCase):

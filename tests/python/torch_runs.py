@@ -3,6 +3,7 @@ failed: it diverged, it began or ended with fewer workers, its rank 0 was ended.
 
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import math
@@ -26,7 +27,7 @@ from ksync import KSync
 from pages import run_examples
 from paceline import _roles
 from paceline._progress import Progress
-from workers import CROSS_ENTROPY, batch, free_port, net, roles, together
+from workers import CROSS_ENTROPY, backward, batch, free_port, net, roles, together
 
 SGD = torch.optim.SGD
 LIMIT = 600  # seconds in which everything here must end
@@ -48,7 +49,7 @@ def train(opt, model, rank, steps=None, scale=1.0):
 class Documented(unittest.TestCase):
     def test_examples(self):
         with unittest.mock.patch(
-            "paceline.torch._current._last", None
+            "paceline.torch._current._last_role", None
         ):  # no optimizer was made yet
             run_examples(self, pl, paceline=paceline, torch=torch)
 
@@ -129,6 +130,67 @@ class Several(unittest.TestCase):
         second.close()
         opt.close()
 
+    def test_ranks_that_differ(self):
+        """rank() answers if all optimizers agree; otherwise it names those that know."""
+        both = threading.Barrier(2, timeout=LIMIT)
+
+        def worker(role):
+            opts = []
+            for width in (8, 5):
+                model = net(width=width)
+                opts.append(pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=role))
+            both.wait()
+            for ask in (pl.rank, pl.world_size):
+                with self.assertRaisesRegex(paceline.UsageError, "use opt.rank and opt.world_size"):
+                    ask()
+            both.wait()
+            if role.rank == 1:
+                for opt in opts:
+                    opt.close()
+            both.wait()
+            if role.rank == 0:
+                self.assertEqual((pl.rank(), pl.world_size()), (0, 2))
+                for opt in opts:
+                    opt.close()
+                self.assertEqual((pl.rank(), pl.world_size())[1], 2)
+
+        together(2, worker)
+
+    def test_hooks(self):
+        """task() leaves nothing at the model after close()."""
+
+        def worker(role, leave):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            with opt.task():
+                opt.step(backward(opt, model))
+            self.assertTrue(all(m._forward_pre_hooks for m in model.modules()))
+            leave(opt)
+            self.assertFalse(any(m._forward_pre_hooks for m in model.modules()))
+            self.assertFalse(any(p._backward_hooks for p in model.parameters()))
+
+        together(1, lambda role: worker(role, lambda opt: opt.close()))
+        together(1, lambda role: worker(role, lambda opt: opt.__exit__(ValueError, None, None)))
+
+    def test_dropped(self):
+        """A run ends when rank 0 drops its optimizer, and with it the server's process."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
+            with opt.task():
+                opt.step(backward(opt, model))
+            session, server = opt._session, opt._session.server
+            del opt
+            gc.collect()
+            self.assertTrue(session.ended)
+            self.assertFalse(server and server.alive)
+            self.assertFalse(os.path.exists(role.socket))
+
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            together(1, worker)
+        self.assertIn("dropped its paceline.torch.Optimizer without close()", err.getvalue())
+
     def test_restarted(self):
         """A worker that was restarted joins the run that there is."""
         role = roles(2)[1]
@@ -192,6 +254,51 @@ class Failed(unittest.TestCase):
         (summary,) = together(1, worker)
         self.assertTrue(summary["diverged"])
         self.assertIn("diverged", summary["failure"])
+
+    def test_losses_that_soar(self):
+        """A loss that is finite and enormous tells that the run diverged, with or without an evaluator;
+        one that has doubled does not."""
+
+        def worker(role, scale, score, losses):
+            model, seen = net(), []
+
+            def evaluate(m):
+                seen.append(score[len(seen) > 0])
+                return seen[-1]
+
+            opt = pl.Optimizer(
+                SGD(model.parameters(), lr=0.1),
+                model,
+                "sync",
+                role=role,
+                evaluate=evaluate if score else None,
+            )
+            while score and not seen:
+                opt.step(backward(opt, model))
+            for loss in losses:
+                backward(opt, model)
+                opt.step(loss * scale)
+            try:
+                opt.close()
+            except paceline.RunError as e:
+                self.assertTrue(opt.summary()["diverged"])
+                return str(e)
+            self.assertFalse(opt.summary()["diverged"])
+            return None
+
+        def one(*args):
+            return together(1, lambda role: worker(role, *args))[0]
+
+        enormous = "the run diverged: the {} rose from {} to {}; try a smaller lr"
+        said = one(1, None, [2.0, 8e32])
+        self.assertEqual(said, enormous.format("loss", "2", "4e+32"))
+        self.assertIsNone(one(1, None, [0.0, 900.0]))
+        self.assertIsNone(one(1e-9, None, [1.0, 1e8]))
+        for last, shown in ((2.1e36, "2.1e+36"), (float("inf"), "inf")):
+            said = one(1, (2.0, last), [2.0, 2.0])
+            self.assertEqual(said, enormous.format("test loss", "2", shown))
+        self.assertIsNone(one(1, (2.0, 1e3), [2.0, 2.0]))
+        self.assertIsNone(one(1, (2.0, float("nan")), [2.0, 2.0]))
 
     def test_ended_early(self):
         """All workers leave before the limit of the run."""

@@ -17,7 +17,7 @@ import torch
 
 import paceline
 from ksync import KSync
-from pages import run_page
+from pages import run_examples, run_page
 from paceline import loop, simulation
 
 torch.set_num_threads(1)
@@ -342,6 +342,41 @@ class Simulate(unittest.TestCase):
             given.update(options)
             with self.assertRaisesRegex(paceline.UsageError, words):
                 paceline.simulate(**given)
+
+
+class Documented(unittest.TestCase):
+    def test_examples(self):
+        run_examples(self, simulation, paceline=paceline, torch=torch)
+
+
+class Restored(unittest.TestCase):
+    def test_model_after_an_exception(self):
+        """Whatever raises, the model is what it was, in its own memory."""
+
+        def fails(output, target):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyError("loss")
+            return CROSS_ENTROPY(output, target)
+
+        for error, options in (
+            (paceline.UsageError, dict(method="fdsgd")),
+            (paceline.UsageError, dict(workers=-1)),
+            (paceline.UsageError, dict(data=(torch.zeros(0, 12), torch.zeros(0)))),
+            (KeyError, dict(loss=fails)),
+        ):
+            self.left = 5
+            model = net(norm=True)
+            before = [t.clone() for t in model.state_dict().values()]
+            at = [p.data_ptr() for p in model.parameters()]
+            with self.assertRaises(error):
+                simulation.simulate(
+                    **dict(dict(model=model, loss=CROSS_ENTROPY, data=data(), updates=9), **options)
+                )
+            self.assertEqual([p.data_ptr() for p in model.parameters()], at, options)
+            for t, old in zip(model.state_dict().values(), before):
+                self.assertTrue(torch.equal(t, old), options)
+            self.assertTrue(all(p.grad is None for p in model.parameters()))
 
 
 class Loops(unittest.TestCase):

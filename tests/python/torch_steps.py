@@ -167,7 +167,7 @@ class Steps(unittest.TestCase):
             after = opt.version
             step()
             opt.close()
-            return before, after, opt.version, opt.summary()["results"], [h._look for h in hooks]
+            return before, after, opt.version, opt.summary()["results"], [h._opt for h in hooks]
 
         self.assertEqual(together(1, worker), [(1, 2, 3, 3, [None])])
 

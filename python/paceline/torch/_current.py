@@ -1,4 +1,6 @@
-"""The optimizer that `rank`, `world_size` and `batches` of the module refer to: the only one."""
+"""The optimizer that `rank`, `world_size` and `batches` of the module refer to: the only one.
+
+Nothing here keeps an optimizer alive that its program has dropped."""
 
 from __future__ import annotations
 
@@ -18,13 +20,14 @@ __all__ = ["add", "batches", "rank", "refuse_shared", "world_size"]
 
 _made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 _adding = threading.Lock()
-_last: Optional["Optimizer"] = None
+_last: Optional["weakref.ref[Optimizer]"] = None
+_last_role: Optional[_roles.Role] = None
 
 
 def add(made: "Optimizer") -> None:
-    global _last
+    global _last, _last_role
     with _adding:
-        _last = made
+        _last, _last_role = weakref.ref(made), made.role
         _made.add(made)
 
 
@@ -50,19 +53,27 @@ def refuse_shared(model: torch.nn.Module, trained: Set[int]) -> None:
 def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
     """`batches` of the optimizer of this process, if it has exactly one; see `Optimizer.batches` and
     the example of `Optimizer`."""
-    if _last is None:
+    last = _last() if _last is not None else None
+    if last is None:
         raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
-    running = [opt for opt in _running() if opt.rank == _last.rank]
+    running = [opt for opt in _running() if opt.rank == last.rank]
     if len(running) > 1:
         raise UsageError(
             f"this process has {len(running)} optimizers whose runs go on, and batches() cannot tell "
             "which is meant; use opt.batches(loader)"
         )
-    return _last.batches(loader, epochs)
+    return last.batches(loader, epochs)
 
 
 def _role() -> _roles.Role:
-    role = _last.role if _last is not None else _roles.find()
+    """That of the optimizers whose runs go on, if they agree; otherwise of the last one."""
+    running = [opt.role for opt in _running()]
+    if len({(role.rank, role.world_size) for role in running}) > 1:
+        raise UsageError(
+            f"this process has {len(running)} optimizers with different ranks, and rank() and "
+            "world_size() cannot tell which is meant; use opt.rank and opt.world_size"
+        )
+    role = running[0] if running else _last_role or _roles.find()
     if role.rank < 0:
         raise UsageError(
             "the server gives this process its rank when its Optimizer is made; make that first, and "

@@ -118,6 +118,11 @@ class Evaluator:
         self._ready.clear()
         self._free.set()
 
+    @property
+    def has_version(self) -> bool:
+        """Whether `look` would evaluate one at once."""
+        return self._ready.is_set() and not self.ended
+
     def look(self, seconds: float = 0) -> None:
         """Evaluates the next version if there is one within this time. The thread leaves the
         version alone meanwhile."""

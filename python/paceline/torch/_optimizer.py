@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -40,14 +41,16 @@ class Abandoned(Exception):
 
 
 class _Hook:
-    """What modules call before they compute: `look` of an optimizer. Copies of a model have none."""
+    """What modules call before they compute: `_look` of an optimizer, as long as there is one. Copies of
+    a model have none."""
 
-    def __init__(self, look: Optional[Callable[[], None]]) -> None:
-        self._look = look
+    def __init__(self, opt: Optional["Optimizer"]) -> None:
+        self._opt = weakref.ref(opt) if opt is not None else None
 
     def __call__(self, *_: Any) -> None:
-        if self._look is not None:
-            self._look()
+        opt = self._opt() if self._opt is not None else None
+        if opt is not None:
+            opt._look()
 
     def __reduce__(self) -> Any:
         return _Hook, (None,)
@@ -134,7 +137,8 @@ class Optimizer(torch.optim.Optimizer):
             together = Group(group, next(model.parameters()).device)
             if role is None and self.role.rank >= 0:
                 self.role = together.role(self.role)
-        self._accumulating = self._in_task = self._hooked = self._needs_task = False
+        self._accumulating = self._in_task = self._needs_task = False
+        self._hooks: List[Any] = []  # of task(), until close()
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
         self._counts = {"steps": 0, "results": 0, "abandoned": 0}
@@ -151,6 +155,7 @@ class Optimizer(torch.optim.Optimizer):
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
+        self._averages = at.averages
         if at.sends_gradients and together is None:  # a group's are complete only after backward
             self._vector.send_early()
         # the rule of the server, if it is the one of `optimizer`
@@ -210,6 +215,8 @@ class Optimizer(torch.optim.Optimizer):
         self._passes = Passes(self._session)
         self._ready = True
         _current.add(self)
+        self._dropped = weakref.finalize(self, self._session.drop)
+        self._dropped.atexit = False  # the session does that
 
     @property
     def ended(self) -> bool:
@@ -260,7 +267,20 @@ class Optimizer(torch.optim.Optimizer):
         self._vector.check()
         if not self._takes_steps:
             refuse_changes(self._hyper_parameters, self.optimizer)
-            self._vector.check_unchanged()
+        if not self._averages:
+            self._vector.check_unchanged(self._why_unchanged())
+
+    def _why_unchanged(self) -> str:
+        """What would become of weights that the script has changed, and what to do."""
+        if self._sends_gradients:
+            return (
+                "the server has the weights and would undo it; load weights before "
+                "paceline.torch.Optimizer is made, or call opt.set_weights()"
+            )
+        return (
+            f"{self._method} would merge it with the server's weights as if it were a step; load weights "
+            "before paceline.torch.Optimizer is made, or use plain local-sgd, which averages what workers load"
+        )
 
     def report(self, loss: Any = None, samples: int = 0) -> None:
         """Tells the loss and the size of a mini-batch before a `step` that others call without
@@ -345,16 +365,21 @@ class Optimizer(torch.optim.Optimizer):
             absent = None
         task = self._session.client.task
         finite = self._vector.write_gradient(task.out, bool(task.checks))
+        if not finite:
+            self._session.spoils(self._vector.spoiled())
         self._push(loss if finite else math.inf, absent)
 
     def _local_step(self, loss: float) -> None:
         self.optimizer.step()
+        if not self._averages:
+            self._vector.accept()
         self._losses.append(loss)
         self._steps_left -= 1
         if self._steps_left == 0 and self.role.follows:
             self._next_task()
         elif self._steps_left == 0:
             self._vector.write_model(self._session.client.task.out)
+            self._session.spoils(self._vector.spoiled())
             self._push(sum(self._losses) / len(self._losses))
 
     def _push(self, loss: float, absent: Optional[bytes] = None) -> None:
@@ -456,13 +481,10 @@ class Optimizer(torch.optim.Optimizer):
                     opt.zero_grad(); loss = loss_fn(model(x), y); loss.backward(); opt.step(loss)
 
         Without it, a cancelled task is computed to its end and abandoned by `step`."""
-        if not self._hooked:
-            self._hooked, look = True, _Hook(self._look)
-            for module in self.model.modules():
-                module.register_forward_pre_hook(look)
-            for p in self._vector.params:
-                if p.requires_grad:
-                    p.register_hook(look)
+        if not self._hooks and not self.ended:
+            look = _Hook(self)
+            self._hooks = [m.register_forward_pre_hook(look) for m in self.model.modules()]
+            self._hooks += [p.register_hook(look) for p in self._vector.params if p.requires_grad]
         self._in_task = True
         try:
             yield
@@ -485,6 +507,7 @@ class Optimizer(torch.optim.Optimizer):
         the run has failed: it diverged, or every worker left before its limit. All ranks of a process
         group close together."""
         ended = self.ended
+        self._release()
         lost = len(self._losses) if self._local and not ended else 0
         if lost:
             print(
@@ -501,6 +524,13 @@ class Optimizer(torch.optim.Optimizer):
             raise RunError(
                 f"the run has ended without an update, although this rank took {lost} steps"
             )
+
+    def _release(self) -> None:
+        """Nothing of this object is left at the model."""
+        self._dropped.detach()
+        hooks, self._hooks = self._hooks, []
+        for hook in hooks:
+            hook.remove()
 
     def batches(self, loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
         """The mini-batches of `loader`, pass after pass, until the run ends or `epochs` passes are
@@ -543,6 +573,7 @@ class Optimizer(torch.optim.Optimizer):
         if kind is None:
             self.close()
         else:
+            self._release()
             self._session.abort()
 
     def __repr__(self) -> str:

@@ -106,6 +106,7 @@ class Session:
         self.owns = self.role.serves  # this process may change it
         self.requests = "rank 0"  # or who else may: "token", "any", "none"
         self._warned = False
+        self._spoiled: Optional[str] = None  # a buffer that made a result useless
 
     @property
     def client(self) -> _client.Client:
@@ -246,8 +247,7 @@ class Session:
             if got is not False:
                 break
             # the server tells workers about the end once the last version is evaluated
-            if self._evaluator:
-                self._evaluator.look()
+            self._evaluate()
         self.waited += time.monotonic() - begin
         if got is None:
             self._finish(over=True)
@@ -264,20 +264,50 @@ class Session:
             )
         if self._follows:  # it may have joined again, with another number
             self.role = replace(self.role, rank=int(self.client.task.worker))
-        if self._evaluator:
-            self._evaluator.look()
+        self._evaluate()
         task = self.client.task
         if self.reference and self.reference.is_due(self.version):
-            self._vector.load(task.w)  # and again below, because it may change buffers
-            self._give(self.reference.compute(self.version))
+            with self._pausing():
+                self._vector.load(task.w)  # and again below, because it may change buffers
+                self._give(self.reference.compute(self.version))
         self._vector.load(task.w)
         self._vector.expect(None if task.wants == STEPS else task.out)
         return task
+
+    def _evaluate(self) -> None:
+        """Evaluates the next version if there is one, which is no part of the current task."""
+        if self._evaluator and self._evaluator.has_version:
+            with self._pausing():
+                self._evaluator.look()
+
+    @contextlib.contextmanager
+    def _pausing(self) -> Iterator[None]:
+        """The server does not count this time for the task of this worker (evict=)."""
+        self._pause(True)
+        try:
+            yield
+        finally:
+            self._pause(False)
+
+    def _pause(self, yes: bool) -> None:
+        if self._client is not None and self.owns:
+            with contextlib.suppress(RunError):  # the next task tells that the run is gone
+                self._client.pause(yes)
 
     def push(self, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
         """Sends what was written to the task's `out`, without the tensors that are absent. An infinite
         loss tells that it is not finite."""
         self.client.push(self._vector.dim, samples, loss, absent)
+
+    def spoils(self, buffer: Optional[str]) -> None:
+        """The result that comes next has this buffer, which is not finite; None: no buffer is to blame."""
+        if buffer is not None and self._spoiled is None:
+            self._spoiled = buffer
+            warnings.warn(
+                f"buffer '{buffer}' has values that are not finite, so the server cannot use this result",
+                RuntimeWarning,
+                stacklevel=5,  # the script
+            )
 
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""
@@ -334,8 +364,7 @@ class Session:
         """The server takes a gradient, unless the run ends meanwhile, which the next task tells."""
         assert self.server is not None
         try:
-            look = self._evaluator.look if self._evaluator else None
-            self.server.load(parts, self.client.load, look)
+            self.server.load(parts, self.client.load, self._evaluate)
         except (Cancelled, RunError):
             if self.server.alive:
                 raise
@@ -401,8 +430,9 @@ class Session:
             self.version = updates
         self.failure = result["texts"]["trouble"]
         if result["diverged"]:
+            buffer = f" (buffer '{self._spoiled}' was not finite)" if self._spoiled else ""
             self.failure = (
-                f"the run diverged: no finite gradient after update {updates}; try a smaller lr"
+                f"the run diverged: {result['run']['diverged']}{buffer}; try a smaller lr"
             )
         elif not result["has_weights"] and not self.failure:
             self.failure = "the server has no final weights"
@@ -445,14 +475,23 @@ class Session:
             return f"rank 0 could not start the run: {e or type(e).__name__}"
         return f"rank 0 failed: {type(e).__name__}: {e}"
 
-    def abort(self) -> None:
+    def drop(self) -> None:
+        """The program has dropped its optimizer without close(), so nobody can end the run any more."""
+        if os.getpid() != self._pid or (self.ended and self.server is None):
+            return
+        told = "rank 0 has dropped its paceline.torch.Optimizer"
+        if self.server is not None:
+            print(f"paceline: {told} without close(), so the run ends now", file=sys.stderr)
+        self.abort(told)
+
+    def abort(self, told: Optional[str] = None) -> None:
         """Something failed: the run ends with a checkpoint, if it had begun and has one to write,
         and the other ranks hear why. A forked child has a copy of the object only."""
         atexit.unregister(self._at_exit)
         if os.getpid() != self._pid:
             return
         if self.server is not None and self.role.world_size > 1:
-            self.server.report(self._told())
+            self.server.report(told or self._told())
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             evaluator.close()

@@ -110,7 +110,8 @@ class Vector:
         ):
             raise UsageError("zero_copy needs float32 parameters on the CPU; leave zero_copy out")
         self._watch = Watch(self.params, self.flat, fixed=zero_copy)
-        self._loaded: Optional[List[torch.Tensor]] = None  # what the model took last
+        # what the parameters took last; None for whole numbers, whose part is another
+        self._loaded: Optional[List[Optional[torch.Tensor]]] = None
 
     # --- what the server has to know -----------------------------------------------------------
 
@@ -380,6 +381,16 @@ class Vector:
         # a finite sum has finite terms, and takes one read by all threads
         return not checks or _finite(whole.sum()) or _finite(whole)
 
+    def spoiled(self) -> Optional[str]:
+        """The name of a buffer that was finite when the run began, and is no longer."""
+        first = len(self.params)
+        found = zip(self.names[first:], self.tensors[first:], self._exact[first:])
+        floats = [(name, b) for name, b, e in found if not e and b.numel()]
+        # a finite sum has finite terms; one transfer for all of them
+        if not floats or _finite(torch.stack([b.detach().double().sum() for _, b in floats])):
+            return None
+        return next((name for name, b in floats if not _finite(b)), None)
+
     # --- whether it is still the same ----------------------------------------------------------
 
     def check(self) -> None:
@@ -401,7 +412,10 @@ class Vector:
 
     def accept(self, loaded: Optional[List[torch.Tensor]] = None) -> None:
         """The weights that the model has now are meant. They are these parts of a vector, if given."""
-        self._loaded = loaded
+        self._loaded = None
+        if loaded is not None:
+            found = zip(self.params, loaded, self._exact)
+            self._loaded = [None if e else part for _, part, e in found]
         self._watch.accept()
 
     def _as_loaded(self, i: int) -> bool:
@@ -412,20 +426,17 @@ class Vector:
                 f"'{self.names[i]}' is of another type or on another device than when the run began; "
                 "convert the model before paceline.torch.Optimizer is made"
             )
-        if self._loaded is None or self._exact[i]:
-            return False
-        return torch.equal(p, self._loaded[i].to(p))
+        part = self._loaded[i] if self._loaded is not None else None
+        return part is not None and torch.equal(p, part.to(p))
 
-    def check_unchanged(self) -> None:
-        """Raises if weights were changed, which the server does not know."""
+    def check_unchanged(self, otherwise: str) -> None:
+        """Raises if weights were changed, which the server does not know; `otherwise` says what would
+        become of it, and what to do."""
         moved = self._watch.moved()
         others = [i for i in moved if not self._as_loaded(i)]
-        for i in others + self._watch.changed(but=moved):
+        for i in others + self._watch.changed(moved, self._loaded):
             how = "given other data" if i in others else "changed in place"
-            raise UsageError(
-                f"'{self.names[i]}' was {how}, but the server has the weights and would undo it; "
-                "load weights before paceline.torch.Optimizer is made, or call opt.set_weights()"
-            )
+            raise UsageError(f"'{self.names[i]}' was {how}, but {otherwise}")
 
     def without_gradient(self) -> Optional[bytes]:
         """A byte per parameter that is not empty: 1 if the optimizer has no gradient for it now. None

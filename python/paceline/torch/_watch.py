@@ -9,7 +9,13 @@ import torch
 
 __all__ = ["Watch"]
 
-_HEAD = 16  # numbers of each parameter that are compared, because reading all would take long
+_HEAD = 16  # numbers of each parameter that are compared in every step
+_CHUNK = 1 << 16  # numbers, at most, that are compared at a time
+_TURN = 64  # steps after which every number was compared
+
+Chunk = Tuple[
+    int, int, int
+]  # the number of a parameter, where the chunk begins in it, and where it ends
 
 
 def _head(p: torch.Tensor) -> Any:
@@ -18,20 +24,38 @@ def _head(p: torch.Tensor) -> Any:
     return (c.c_char * (n * p.element_size())).from_address(p.data_ptr())
 
 
+Loaded = Optional[Sequence[Optional[torch.Tensor]]]  # what parameters took, where that is known
+
+
+def _same(p: torch.Tensor, loaded: Optional[torch.Tensor]) -> bool:
+    """Whether a parameter has the numbers that it took, as far as they are known. NaN is a number here."""
+    if loaded is None:
+        return True
+    now = p.detach()
+    then = loaded.to(now)
+    return bool(torch.equal(now, then) or torch.eq(now, then).logical_or(now.isnan()).all())
+
+
 class Watch:
     """Parameters, and what they were when they were accepted.
 
     PyTorch counts most changes. It counts neither `p.data = other`, after which the parameter has
-    other memory, nor `p.data.copy_()`. For that one, the first numbers of each are compared: on the
-    CPU, or in the vector `flat` if that has them all. If they are `fixed`, there is no need to."""
+    other memory, nor `p.data.copy_()`, for which numbers are compared.
+
+    In the vector `flat`, if that has them all, these are the first of each parameter and the sum of
+    all. Otherwise, on the CPU, reading all in every step would take long: it compares the first of
+    each, all in steps 1, 2, 4, 8, … and in the others some, in turn. If they are `fixed`, there is
+    no need to."""
 
     def __init__(
         self, params: Sequence[torch.Tensor], flat: Optional[torch.Tensor], fixed: bool
     ) -> None:
         self._params, self._flat = params, flat
         self._reads = flat is None and not fixed
-        self._at: List[int] = []
+        self._at: List[Tuple[int, torch.dtype]] = []
         self._heads: List[Tuple[int, Any]] = []  # with the numbers of their parameters
+        self._steps = 0
+        self._chunks: List[Chunk] = []
         if flat is not None:
             self._whose, first, begin = [], [], 0
             for i, p in enumerate(params):
@@ -40,38 +64,85 @@ class Watch:
                 first += range(begin, begin + n)
                 begin += p.numel()
             self._first = torch.tensor(first, device=flat.device)
+            self._end = begin
         self.accept()
 
     def accept(self) -> None:
         """What the parameters are now is meant."""
         self._versions = [p._version for p in self._params]
-        at = [p.data_ptr() for p in self._params]
+        at = self._where()
         if at != self._at:
             self._at = at
             here = [p.device.type == "cpu" and p.numel() > 0 for p in self._params]
             found = enumerate(zip(self._params, here))
             self._heads = [(i, _head(p)) for i, (p, yes) in found if yes and self._reads]
+            self._chunks = [chunk for i, _ in self._heads for chunk in self._chunks_of(i)]
         self._seen = [h.raw for _, h in self._heads]
         if self._flat is not None:
-            self._seen_flat = self._numbers()
+            self._seen_flat, self._seen_sum = self._numbers(), self._sum()
 
     def moved(self) -> List[int]:
-        """The numbers of the parameters that have other memory than when they were accepted."""
-        at = [p.data_ptr() for p in self._params]
+        """The numbers of the parameters that have other memory, or another type, than when they were
+        accepted."""
+        at = self._where()
         return [] if at == self._at else [i for i, a in enumerate(at) if a != self._at[i]]
 
-    def changed(self, but: Sequence[int] = ()) -> List[int]:
+    def _where(self) -> List[Tuple[int, torch.dtype]]:
+        """The memory of each, which may be that of the old tensor again, and the type."""
+        return [(p.data_ptr(), p.dtype) for p in self._params]
+
+    def changed(self, but: Sequence[int], loaded: Loaded) -> List[int]:
         """The numbers of those that were changed where they are, `but` for those that have moved."""
         now = [p._version for p in self._params]
         if now != self._versions:
             return [i for i, v in enumerate(now) if v != self._versions[i] and i not in but]
         if self._flat is not None:
-            same = self._numbers().eq(self._seen_flat)
-            return [] if same.all() else [self._whose[k] for k in (~same).nonzero()[:, 0].tolist()]
+            return self._changed_in_flat(loaded)
         heads = zip(self._heads, self._seen)
-        return [i for (i, h), seen in heads if i not in but and h.raw != seen]
+        found = [i for (i, h), seen in heads if i not in but and h.raw != seen]
+        if loaded is None or found:
+            return found
+        due = [chunk for chunk in self._due() if chunk[0] not in but]
+        return [i for i, begin, end in due if not self._as_loaded(i, begin, end, loaded[i])]
+
+    # --- on the CPU ----------------------------------------------------------------------------
+
+    def _chunks_of(self, i: int) -> List[Chunk]:
+        n = self._params[i].numel()
+        if not self._params[i].is_contiguous():
+            return [(i, 0, n)]
+        return [(i, a, min(a + _CHUNK, n)) for a in range(0, n, _CHUNK)]
+
+    def _due(self) -> List[Chunk]:
+        """The chunks that this step compares."""
+        self._steps += 1
+        if self._steps & (self._steps - 1) == 0:
+            return self._chunks
+        return self._chunks[self._steps % _TURN :: _TURN]
+
+    def _as_loaded(self, i: int, begin: int, end: int, loaded: Optional[torch.Tensor]) -> bool:
+        p = self._params[i]
+        if loaded is not None and end - begin < p.numel():
+            return _same(p.detach().view(-1)[begin:end], loaded.view(-1)[begin:end])
+        return _same(p, loaded)
+
+    # --- in the flat vector --------------------------------------------------------------------
+
+    def _changed_in_flat(self, loaded: Loaded) -> List[int]:
+        same = self._numbers().eq(self._seen_flat)
+        if bool(same.all() & self._sum().eq(self._seen_sum)):
+            return []
+        found = [self._whose[k] for k in (~same).nonzero()[:, 0].tolist()]
+        if not found and loaded is not None:
+            found = [i for i, p in enumerate(self._params) if not _same(p, loaded[i])]
+        return found or [0]  # of one of them
 
     def _numbers(self) -> torch.Tensor:
         """The first numbers of all parameters in the flat vector, as bits."""
         assert self._flat is not None
         return self._flat[self._first].view(torch.int32)
+
+    def _sum(self) -> torch.Tensor:
+        """The sum of all their bits, which is exact."""
+        assert self._flat is not None
+        return self._flat[: self._end].view(torch.int32).sum()
