@@ -95,8 +95,9 @@ void pl_gateway_give_copy(struct pl_gateway *g, struct pl_copy *copy);
 void pl_gateway_follows(struct pl_gateway *g, const char *secret);
 
 /* At a standby: how many workers of the run have lost their server and ask for this one, and the
- * newest version that one of them has seen. It is elected if they are more than half of `workers`,
- * and none has seen more than `has`; then no vote can be taken back any more. */
+ * newest version that one of them says it has seen. It is elected if more than half of `workers`
+ * ask and have seen no more than `has`; then no vote can be taken back any more. A server without
+ * its standby needs more than half of them, too, to show anything newer. */
 struct pl_gateway_tally {
     int n;
     uint64_t seen;

@@ -42,15 +42,17 @@ struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run, 
                                          uint64_t has) {
     struct pl_gateway_tally t = {0};
     uint64_t now = pl_now_ns();
+    int n_content = 0;
     pl_lock_enter(g->lock);
     for (int i = 0; i < g->n_votes; i++) {
         const struct vote *v = &g->vote[i];
         if (strcmp(v->run, run) != 0 || now - v->when_ns > VOTES_FRESH_NS) continue;
         t.n++;
+        n_content += v->seen <= has;
         if (v->seen > t.seen) t.seen = v->seen;
     }
     t.most = 2 * t.n > workers;
-    t.elected = g->elected = t.most && t.seen <= has;
+    t.elected = g->elected = 2 * n_content > workers;
     pl_lock_leave(g->lock);
     return t;
 }

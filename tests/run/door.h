@@ -195,6 +195,35 @@ static inline int ask(const struct door *d, const char *request) {
 
 #define HOST " HTTP/1.1\r\nHost: a\r\n"
 
+/* Opens a gateway that collects votes. */
+static inline void door_open_standby(struct door *d, const char *address, int listens) {
+    struct pl_why why = {""};
+    atomic_init(&d->n_reports, 0);
+    d->log = (struct pl_log){.say = door_say, .ctx = d};
+    struct pl_gateway_conf conf = {
+        .address = address, .socket = listens, .n_clients = 8, .log = &d->log};
+    assert_int_equal(pl_gateway_open(&conf, &d->gateway, &why), PL_OK);
+}
+
+/* The secret of the server's keys, which it tells its standby. */
+static inline void secret_of(const struct door *d, char secret[PL_WIRE_KEY + 1]) {
+    char answer[ANSWER];
+    hear(send_request(d, "GET " PL_WIRE_COPY HOST PL_WIRE_ADDRESS ": 127.0.0.1:1\r\n\r\n"), answer);
+    const char *at = strstr(answer, PL_WIRE_SECRET ": ");
+    assert_non_null(at);
+    snprintf(secret, PL_WIRE_KEY + 1, "%s", at + strlen(PL_WIRE_SECRET ": "));
+}
+
+static inline int vote(const struct door *standby, const char *method, const char *key,
+                       const char *seen) {
+    char request[300];
+    snprintf(request, sizeof request,
+             "%s " PL_WIRE_VOTES HOST PL_WIRE_SEAT ": %s\r\n" PL_WIRE_RUN ": " DOOR_RUN
+             "\r\n" PL_WIRE_SEEN ": %s\r\nContent-Length: 0\r\n\r\n",
+             method, key, seen);
+    return ask(standby, request);
+}
+
 /* Joins by hand, as worker `number`; the key of its seat. */
 static inline void join_by_hand(struct door *d, int number, char key[PL_WIRE_KEY + 1]) {
     const char *hello = "POST /v1/seats" HOST "Paceline-Protocol: 1\r\nContent-Length: 0\r\n\r\n";

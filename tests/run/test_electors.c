@@ -202,20 +202,40 @@ TEST(a_standby_is_lost_when_it_is_forgotten) {
     door_close(&d);
 }
 
+/* --- at a standby ----------------------------------------------------------------------------- */
+
+static struct pl_gateway_tally tally(const struct door *standby, uint64_t has) {
+    return pl_gateway_tally(standby->gateway, DOOR_RUN, 3, has);
+}
+
+/* Two of three workers decide, whatever the third says that it has seen. */
+TEST(one_worker_alone_does_not_keep_a_standby_from_taking_over) {
+    struct door d, standby;
+    char key[3][PL_WIRE_KEY + 1], secret[PL_WIRE_KEY + 1];
+    door_open(&d, 3, (struct pl_port_conf){0});
+    door_open_standby(&standby, "127.0.0.1:0", 0);
+    for (int i = 0; i < 3; i++) join_by_hand(&d, i, key[i]);
+    secret_of(&d, secret);
+    pl_gateway_follows(standby.gateway, secret);
+    assert_int_equal(vote(&standby, "POST", key[0], "5"), 503);
+    assert_int_equal(vote(&standby, "POST", key[1], "1000000"), 503);
+    assert_true(tally(&standby, 5).most);
+    assert_false(tally(&standby, 5).elected); /* most of them may have seen what it has not */
+    assert_int_equal(tally(&standby, 5).seen, 1000000);
+    assert_int_equal(vote(&standby, "POST", key[2], "4"), 503);
+    assert_false(tally(&standby, 3).elected);
+    assert_false(tally(&standby, 4).elected);
+    assert_true(tally(&standby, 5).elected);
+    pl_gateway_close(standby.gateway);
+    door_close(&d);
+}
+
 /* --- the port of a standby ---------------------------------------------------------------------
  */
 
-/* Opens a gateway that collects votes. */
-static void door_open_standby(struct door *d, const char *address, int listens) {
-    struct pl_why why = {""};
-    struct pl_gateway_conf conf = {
-        .address = address, .socket = listens, .n_clients = 8, .log = &d->log};
-    assert_int_equal(pl_gateway_open(&conf, &d->gateway, &why), PL_OK);
-}
-
 /* No other program can take it, and whoever calls meanwhile is answered later. */
 TEST(the_port_stays_open_between_two_servers) {
-    struct door d = {.log = {.say = door_say, .ctx = &d}};
+    struct door d;
     char address[40], answer[ANSWER];
     door_open_standby(&d, "127.0.0.1:0", 0);
     int port = pl_gateway_port(d.gateway), listens = pl_gateway_socket(d.gateway);

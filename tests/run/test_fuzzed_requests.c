@@ -199,24 +199,6 @@ static void is_alive(const struct door *d) {
     assert_int_equal(status, 200);
 }
 
-/* The secret of the server's keys, which it tells its standby. */
-static void secret_of(const struct door *d, char secret[PL_WIRE_KEY + 1]) {
-    char answer[ANSWER];
-    hear(send_request(d, "GET " PL_WIRE_COPY HOST PL_WIRE_ADDRESS ": 127.0.0.1:1\r\n\r\n"), answer);
-    const char *at = strstr(answer, PL_WIRE_SECRET ": ");
-    assert_non_null(at);
-    snprintf(secret, PL_WIRE_KEY + 1, "%s", at + strlen(PL_WIRE_SECRET ": "));
-}
-
-static int vote(const struct door *standby, const char *method, const char *key) {
-    char request[300];
-    snprintf(request, sizeof request,
-             "%s " PL_WIRE_VOTES HOST PL_WIRE_SEAT ": %s\r\n" PL_WIRE_RUN ": " DOOR_RUN "\r\n"
-             "Content-Length: 0\r\n\r\n",
-             method, key);
-    return ask(standby, request);
-}
-
 static int votes(const struct door *standby) {
     return pl_gateway_tally(standby->gateway, DOOR_RUN, 1000, 0).n;
 }
@@ -225,14 +207,11 @@ static int votes(const struct door *standby) {
 TEST(fuzzed_votes_and_copies_disturb_nobody) {
     static struct fuzzer f;
     static struct door standby;
-    struct pl_why why = {""};
     uint64_t n_requests = fuzz_requests();
     char key[PL_WIRE_KEY + 1], secret[PL_WIRE_KEY + 1];
     fuzz_open(&f, 92);
     door_open(&f.d, 1, (struct pl_port_conf){0});
-    standby.log = (struct pl_log){.say = door_say, .ctx = &standby};
-    struct pl_gateway_conf conf = {.address = "127.0.0.1:0", .n_clients = 8, .log = &standby.log};
-    if (pl_gateway_open(&conf, &standby.gateway, &why)) fail_msg("%s", why.text);
+    door_open_standby(&standby, "127.0.0.1:0", 0);
     join_by_hand(&f.d, 0, key);
     secret_of(&f.d, secret);
     pl_gateway_follows(standby.gateway, secret);
@@ -247,9 +226,9 @@ TEST(fuzzed_votes_and_copies_disturb_nobody) {
     is_alive(&f.d);
     is_alive(&standby);
     assert_true(f.d.n_reports <= 10 && standby.n_reports <= 10);
-    assert_int_equal(vote(&standby, "POST", key), 503);
+    assert_int_equal(vote(&standby, "POST", key, "0"), 503);
     assert_int_equal(votes(&standby), 1);
-    assert_int_equal(vote(&standby, "DELETE", key), 204);
+    assert_int_equal(vote(&standby, "DELETE", key, "0"), 204);
     assert_int_equal(votes(&standby), 0);
     pl_gateway_close(standby.gateway);
     door_close(&f.d);
