@@ -20,7 +20,7 @@ from . import _lib
 from ._roles import Role, Store, base_folder
 from .errors import RunError, UsageError, error
 
-__all__ = ["folder"]
+__all__ = ["folder", "renewed"]
 
 _HANDED = ("ca.pem", "worker.pem", "worker-key.pem")
 _MADE = (*_HANDED, "server.pem", "server-key.pem", "ca-key.pem")
@@ -90,6 +90,23 @@ def _open(at: Store, serves: bool) -> Any:
     return dist.PrefixStore(at.prefix, store)
 
 
+def _told(at: Store) -> Dict[str, str]:
+    """The keys that rank 0 has handed out last."""
+    try:
+        return dict(json.loads(_open(at, False).get("keys")))
+    except Exception as e:  # what PyTorch raises differs between its versions
+        raise RunError(
+            f"rank 0 has handed out no keys at {at.host}:{at.port} ({str(e)[:200]}); set "
+            "PACELINE_KEYS"
+        ) from None
+
+
+def _keep(told: Dict[str, str]) -> str:
+    path = _private()
+    _write(path, told)
+    return path
+
+
 # --- a folder -------------------------------------------------------------------------------------
 
 
@@ -144,18 +161,7 @@ def _obtain(role: Role) -> str:
             store.set("keys", json.dumps(_read(made)))
             _stores.append(store)
         return made
-    if isinstance(at, str):
-        return _await(at)
-    try:
-        told = json.loads(_open(at, False).get("keys"))
-    except Exception as e:  # what PyTorch raises differs between its versions
-        raise RunError(
-            f"rank 0 has handed out no keys at {at.host}:{at.port} ({str(e)[:200]}); set "
-            "PACELINE_KEYS"
-        ) from None
-    path = _private()
-    _write(path, told)
-    return path
+    return _await(at) if isinstance(at, str) else _keep(_told(at))
 
 
 def folder(role: Role) -> str:
@@ -165,3 +171,16 @@ def folder(role: Role) -> str:
     if role.channel not in _had:
         _had[role.channel] = _obtain(role)
     return _had[role.channel]
+
+
+def renewed(role: Role) -> bool:
+    """Whether rank 0 has handed out other keys than this process has, which are those that `folder`
+    has from now on. A store of torchrun still has those of processes that it has started before."""
+    at = role.channel
+    if not isinstance(at, Store) or at not in _had:
+        return False
+    told = _told(at)
+    if told == _read(_had[at]):
+        return False
+    _had[at] = _keep(told)
+    return True

@@ -141,8 +141,7 @@ def _channel(
     if launcher == "torchrun":
         agents = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         at = _number(env, "MASTER_PORT") if agents else None
-        attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return Store(env["MASTER_ADDR"], at or port + 1, at is None, f"paceline-{job}-{attempt}")
+        return Store(env["MASTER_ADDR"], at or port + 1, at is None, f"paceline-{job}")
     if not job:
         raise UsageError(
             f"{where}, and no variable names the job; set PACELINE_KEYS to a folder of certificates "

@@ -1,6 +1,8 @@
 """Workers that reach the server over HTTPS compute what those of one machine do."""
 
 import contextlib
+import glob
+import json
 import os
 import shlex
 import shutil
@@ -12,6 +14,7 @@ import time
 import unittest
 from typing import Any, Dict, List, Tuple
 
+from paceline import _keys, _roles
 from workers import free_port
 
 PACELINE = "paceline"  # the path has it
@@ -135,6 +138,36 @@ class Handed(unittest.TestCase):
             MASTER_PORT=str(store.port),
             TORCHELASTIC_USE_AGENT_STORE="True",
         )
+
+    def test_keys_of_the_past(self) -> None:
+        """The store of the launcher still has the keys of processes that it has started before, and
+        it counts restarts per machine."""
+        from torch.distributed import PrefixStore, TCPStore
+
+        store = TCPStore("127.0.0.1", free_port(), None, True, wait_for_workers=False)
+        variables = dict(
+            WORLD_SIZE="2",
+            LOCAL_WORLD_SIZE="1",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(store.port),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+            PACELINE_PORT=str(free_ports(2)),
+        )
+        role = _roles.find(dict(variables, RANK="1"))
+        assert isinstance(role.channel, _roles.Store)
+        old = os.path.join(self.folder, "old")
+        subprocess.run([PACELINE, "keys", "--out", old, "--host", "127.0.0.1"], check=True)
+        PrefixStore(role.channel.prefix, store).set("keys", json.dumps(_keys._read(old)))
+        far = self.start(dict(variables, RANK="1", TORCHELASTIC_RESTART_COUNT="1"), "1")
+        until = time.monotonic() + 300
+        while not glob.glob(os.path.join(self.folder, "1", "**", "worker-key.pem"), recursive=True):
+            self.assertIsNone(far.poll())
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.05)
+        first = self.start(dict(variables, RANK="0"), "0")
+        for p in (first, far):
+            err = p.communicate(timeout=300)[1]
+            self.assertEqual(p.returncode, 0, err.decode())
 
     def test_several_runs(self) -> None:
         """The n-th run of a rank on another machine is the n-th run of rank 0."""

@@ -212,13 +212,18 @@ class Session:
 
     def _join(self, **seat: Any) -> _client.Client:
         """Opens a seat as soon as the server is there."""
-        keys = _keys.folder(self.role) if self.role.elsewhere else None
         end = time.monotonic() + WAIT
         while True:
-            with contextlib.suppress(FileError):
+            keys = _keys.folder(self.role) if self.role.elsewhere else None
+            try:
                 return _client.Client(
                     self.role.socket, wait=SLICE, keys=keys, job=self.role.job, **seat
                 )
+            except FileError:
+                pass  # it is not there yet
+            except UsageError:  # such as a server that is not trusted
+                if not self.role.elsewhere or not _keys.renewed(self.role):
+                    raise
             if self.server and not self.server.alive:
                 self.server.finish()
                 raise RunError("the server ended before the run began")
