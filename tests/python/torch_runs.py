@@ -598,7 +598,7 @@ class Machines(unittest.TestCase):
         with self.assertRaisesRegex(paceline.UsageError, "PACELINE_KEYS"):
             _roles.find({"PMI_RANK": "1", "PMI_SIZE": "4", "MASTER_ADDR": "a", "SLURM_NNODES": "2"})
         far = dict(by_hand, MASTER_ADDR="192.0.2.1")
-        store = ("192.0.2.1", 29502, True, "paceline-29500-0")
+        store = ("192.0.2.1", 29502, True, "paceline-29500")
         self.assertEqual(_roles.find(far).channel, store)
         self.assertIsNone(_roles.find(dict(far, PACELINE_KEYS="keys")).channel)
         far["TORCHELASTIC_USE_AGENT_STORE"] = "True"
