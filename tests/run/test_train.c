@@ -2,7 +2,7 @@
  * times, bit for bit; whatever happens to workers, the run goes on and its books balance; whatever
  * happens to the server, its workers go and a checkpoint is there to go on from.
  *
- * Over MPI: test_ranks.c.
+ * Over MPI: mpi_ranks.c.
  *
  * Seed: PL_TEST_SEED in the environment. PL_TEST_FAULTS: kills and freezes in the storm. */
 #define _GNU_SOURCE
