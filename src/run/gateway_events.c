@@ -65,6 +65,7 @@ enum MHD_Result pl_gateway_events(struct request *r) {
     MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
     pl_lock_enter(r->gateway->lock);
     r->seat->listened = true;
+    r->seat->back_ns = 0;
     pl_gateway_standby_heard(r->seat, pl_gateway_said(r, PL_WIRE_STANDBY) != NULL);
     pl_lock_leave(r->gateway->lock);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);

@@ -4,6 +4,13 @@
 
 #include "door.h"
 
+#if __has_include(<microhttpd.h>)
+#include "run/gateway_state.h"
+#define IS_WAITED_FOR(d) ((d).gateway->seats->back_ns > 0)
+#else
+#define IS_WAITED_FOR(d) true /* the tests are skipped */
+#endif
+
 TEST(orders_and_results_travel) {
     struct door d;
     door_open(&d, 2, (struct pl_port_conf){0});
@@ -318,6 +325,9 @@ TEST(who_is_back_is_not_away_between_requests) {
     assert_int_equal(ask_until(&d, request), 200);
     until_away(&d, false);
     stays(&d);
+    assert_true(IS_WAITED_FOR(d));
+    listen_and_go(&d, key);
+    assert_false(IS_WAITED_FOR(d)); /* it has had a connection, and lost it */
     door_close(&d);
 }
 
