@@ -1,7 +1,9 @@
 """What the tests of PyTorch workers share: tiny models, and workers that are threads."""
 
+import contextlib
 import os
 import queue
+import random
 import socket
 import tempfile
 import threading
@@ -62,9 +64,12 @@ def to_the_end(opt, pause=0.0):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """One that the system gives to nobody who does not ask for it by its number."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("", port))
+            return port
 
 
 def roles(n, far=False):
