@@ -8,6 +8,6 @@ if "$PACELINE" keys --out none 2>&1 | grep -q "this build cannot"; then
     exit 77
 fi
 rm -rf none
-$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" soak 8
+$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" storms 5
 $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" waiting 50
 $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" encrypted 20
