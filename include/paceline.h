@@ -132,11 +132,11 @@ PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const 
 
 /* What the method of a setup consists of, as a JSON object: "name"; "policy", "tuner", "correct",
  * "reduce", "optim", "local", "filter", each as a spec; "sends" ("gradients", "deltas", "models" or
- * "ranges"); and four flags, 0 or 1: "synchronous" (every update waits for all workers and is the
- * mean of their gradients), "local_steps" (workers take steps between contacts),
- * "any_optimizer" (those steps can be taken by any optimizer of the worker) and "fixed_optim" (the
- * method works with this optimizer alone). Checks no more than the specs. The text is valid until
- * the next call with this setup. */
+ * "ranges"); and five flags, 0 or 1: "synchronous" (every update waits for all workers and is the
+ * mean of their gradients), "averages" (it waits, and adds the mean of their changes of the model),
+ * "local_steps" (workers take steps between contacts), "any_optimizer" (any optimizer of the worker
+ * can take those steps) and "fixed_optim" (the method works with this optimizer alone). Checks no
+ * more than the specs. The text is valid until the next call with this setup. */
 PL_API int pl_setup_method(pl_setup *setup, const char **json);
 
 /* The cores that this process may use: the default of "workers" in a real run. */

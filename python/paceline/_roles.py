@@ -46,9 +46,8 @@ class Role:
     host: str = ""  # of rank 0 of a launcher: its address for other machines
     # how rank 0 hands keys to other machines: a store, or a folder; None: PACELINE_KEYS names them
     channel: Union[Store, str, None] = None
-    job: str = (
-        ""  # the name of the run, if a launcher's variables tell it; the server refuses others
-    )
+    # the name of the run, if a launcher's variables tell it; the server refuses others
+    job: str = ""
     follows: bool = False  # in a process group whose first rank is the worker
     only: bool = False  # PACELINE is the address of its server, which has one run
     init: str = ""  # the process only writes its initial weights to this file
@@ -234,6 +233,11 @@ def find(env: Optional[Mapping[str, str]] = None, workers: int = 1) -> Role:
     return replace(_find(env, workers), token=env.get("PACELINE_TOKEN", ""))
 
 
+def _plain(text: str) -> str:
+    """For the names of files and jobs."""
+    return re.sub("[^0-9A-Za-z]", "-", text)[-60:]
+
+
 def _find(env: Mapping[str, str], workers: int) -> Role:
     if env.get("PACELINE"):
         return _from_variable(env["PACELINE"])
@@ -245,12 +249,12 @@ def _find(env: Mapping[str, str], workers: int) -> Role:
             return Role(-1, 1, _MPI)
         where = _several(launcher, size, _tasks_on_first(env, local_name), env)
         key = "-".join(env[name] for name in shared if env.get(name))
-        job = re.sub("[^0-9A-Za-z]", "-", key)[-60:]
+        job = _plain(key)
         if launcher == "mpirun" or not key:
             key += f"-{os.getppid()}"  # they have one parent
         name = "-".join([launcher] + [job] * bool(job) + [f"of-{size}"])
-        safe = "".join(ch if ch.isalnum() else "-" for ch in f"{launcher}-{key}")[-60:]
-        role = Role(rank, size, os.path.join(base_folder(), safe, "run.socket"), job=name)
+        folder = os.path.join(base_folder(), _plain(f"{launcher}-{key}"))
+        role = Role(rank, size, os.path.join(folder, "run.socket"), job=name)
         return _across(launcher, role, where, job, env) if where else role
     folder = os.path.join(base_folder(), f"alone-{os.getpid()}")
     return Role(0, workers, os.path.join(folder, "run.socket"), alone=True)

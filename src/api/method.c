@@ -8,18 +8,34 @@
 #include "core/groups.h"
 #include "sys/numerals.h"
 
-/* Whether every update waits for all workers, and is the mean of their gradients. */
-static bool method_is_synchronous(const struct pl_built *b) {
-    const struct pl_job *job = &b->job;
+static bool method_has_default(const struct pl_built *b, int column) {
+    return strcmp(b->given[column], pl_column_default[column]) == 0;
+}
+
+/* Whether every update waits for all workers. */
+static bool method_waits_for_all(const struct pl_job *job) {
     const struct pl_policy *p = (const struct pl_policy *)job->policy.entry;
     struct pl_sizes sizes;
-    for (int i = 0; i < PL_N_COLUMNS; i++)
-        if (i != PL_COLUMN_POLICY && i != PL_COLUMN_OPTIM &&
-            strcmp(b->given[i], pl_column_default[i]) != 0)
-            return false;
     return !p->by_batch && !p->peers &&
            pl_groups(&job->policy, &job->tuner, job->n_workers, &sizes) == PL_OK &&
            sizes.least == job->n_workers;
+}
+
+/* And is the mean of their gradients. */
+static bool method_is_synchronous(const struct pl_built *b) {
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        if (i != PL_COLUMN_POLICY && i != PL_COLUMN_OPTIM && !method_has_default(b, i))
+            return false;
+    return method_waits_for_all(&b->job);
+}
+
+/* Whether every update waits for all workers, and adds the mean of their changes to the model. */
+static bool method_averages(const struct pl_built *b) {
+    const struct pl_choice *c = &b->job.local;
+    const struct pl_local *local = (const struct pl_local *)c->entry;
+    bool whole = !local->outer || local->outer(c->conf, b->job.n_workers) == 1;
+    return local->sends == PL_SENDS_DELTA && whole && method_has_default(b, PL_COLUMN_OPTIM) &&
+           method_waits_for_all(&b->job);
 }
 
 /* The number of updates after which its filter needs another gradient of the server's own; 0:
@@ -42,6 +58,7 @@ static void method_print(const struct pl_built *b, struct pl_json *j) {
     pl_json_whole(j, "fixed_optim", (optim->needs & PL_NEEDS_ONE_AT_A_TIME) != 0);
     pl_json_whole(j, "reference_every", method_reference_every(&b->job.filter));
     pl_json_whole(j, "synchronous", method_is_synchronous(b));
+    pl_json_whole(j, "averages", method_averages(b));
     pl_json_close(j, '}');
 }
 

@@ -11,7 +11,8 @@
 #include "base/seconds.h"
 #include "sys/numerals.h"
 
-#define RUN_SOARS 1000 /* a loss that clients report rises to so many times its start, or 1 */
+/* A loss that clients report has diverged if it rose by this many times its start, and by this. */
+#define RUN_SOARS 1000
 
 const char *pl_instruction_set(void) {
     return pl_isa_name(pl_isa);

@@ -46,9 +46,9 @@ struct pl_gateway_conf {
     const struct pl_log *log;
 };
 
-/* Whether a client that has sent so many bytes of a body within `ns` is disconnected: it holds a
- * seat, and may do so for ever. A body may come at any speed for `slow_ns`; after that, the average
- * since its first bytes counts. */
+/* Whether a client is disconnected because it has sent only these bytes of a body within `ns`: it
+ * holds a seat, and could do so for ever. A body may come at any speed for `slow_ns`; after that,
+ * the average since its first bytes counts. */
 #define PL_GATEWAY_SLOW_NS UINT64_C(60000000000)
 #define PL_GATEWAY_SLOW_RATE 4096 /* bytes per second */
 static inline bool pl_gateway_is_slow(uint64_t bytes, uint64_t ns, uint64_t slow_ns) {
@@ -59,8 +59,7 @@ static inline bool pl_gateway_is_slow(uint64_t bytes, uint64_t ns, uint64_t slow
 int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
                     struct pl_why *why);
 int pl_gateway_port(const struct pl_gateway *g);
-/* For the `socket` of the gateway that follows this one. The caller closes it; -1: there is none.
- */
+/* What the `socket` of the next gateway at this address can be, or -1. The caller closes it. */
 int pl_gateway_socket(const struct pl_gateway *g);
 /* The newest version of this run that workers had before they came to this server; 0: none. What
  * one says alone can be any number: it is believed if that is at most an update per worker more

@@ -35,9 +35,8 @@ void pl_httpd_peer(struct MHD_Connection *connection, char out[PL_PEER_MAX]);
 
 int pl_httpd_port(const struct pl_httpd *h);
 
-/* A duplicate of the socket that it listens on, for the `socket` of the next server of this
- * address: the port stays open between them, and connections wait. The caller closes it; -1: there
- * is none. */
+/* A duplicate of the socket that it listens on, or -1, for the `socket` of the next server at this
+ * address: the port stays open between them, and connections wait. The caller closes it. */
 int pl_httpd_socket(const struct pl_httpd *h);
 
 /* Ends connections without a request whose client takes more than `ns` for the next, however little

@@ -233,7 +233,7 @@ TEST(one_worker_alone_does_not_keep_a_standby_from_taking_over) {
 /* --- the port of a standby ---------------------------------------------------------------------
  */
 
-/* No other program can take it, and whoever calls meanwhile is answered later. */
+/* No other program can take it, and connections that are made meanwhile are answered later. */
 TEST(the_port_stays_open_between_two_servers) {
     struct door d;
     char address[40], answer[ANSWER];

@@ -65,19 +65,10 @@ class Columns:
     local: str  # its local rule
     takes_steps: bool  # the worker's own optimizer takes the local steps
     sends_gradients: bool
-    averages: bool  # the server's weights become the mean of those that the workers have
+    averages: bool  # weights that all workers load become the server's
     optim: str  # a spec
     fixed_optim: bool  # the method works with this optimizer alone
     reference_every: int  # updates, after which it needs another gradient of rank 0; 0: never
-
-
-def _averages(at: Dict[str, Any]) -> bool:
-    """Whether weights that all workers load become the server's: every worker contributes one change
-    of the model per update, and the server adds their mean to its weights."""
-    local = dict(o.partition("=")[::2] for o in at["local"].partition(":")[2].split(","))
-    together = at["policy"].partition(":")[0] in ("ksync", "rounds")
-    whole = float(local.get("outer", 1)) == 1 and at["optim"] == "sgd"
-    return bool(at["sends"] == "deltas" and together and whole)
 
 
 def columns(options: Dict[str, Any]) -> Columns:
@@ -91,7 +82,7 @@ def columns(options: Dict[str, Any]) -> Columns:
         at["local"].partition(":")[0],
         bool(at["any_optimizer"]),
         at["sends"] == "gradients" and not at["local_steps"],
-        _averages(at),
+        bool(at["averages"]),
         at["optim"],
         bool(at["fixed_optim"]),
         int(at["reference_every"]),

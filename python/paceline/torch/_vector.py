@@ -414,8 +414,8 @@ class Vector:
         """The weights that the model has now are meant. They are these parts of a vector, if given."""
         self._loaded = None
         if loaded is not None:
-            found = zip(self.params, loaded, self._exact)
-            self._loaded = [None if e else part for _, part, e in found]
+            found = zip(loaded[: len(self.params)], self._exact)
+            self._loaded = [None if exact else part for part, exact in found]
         self._watch.accept()
 
     def _as_loaded(self, i: int) -> bool:

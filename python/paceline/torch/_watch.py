@@ -13,9 +13,8 @@ _HEAD = 16  # numbers of each parameter that are compared in every step
 _CHUNK = 1 << 16  # numbers, at most, that are compared at a time
 _TURN = 64  # steps after which every number was compared
 
-Chunk = Tuple[
-    int, int, int
-]  # the number of a parameter, where the chunk begins in it, and where it ends
+# the number of a parameter, where the chunk begins in it, and where it ends
+Chunk = Tuple[int, int, int]
 
 
 def _head(p: torch.Tensor) -> Any:
