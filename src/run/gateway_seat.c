@@ -53,7 +53,7 @@ bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
     if (n != PL_WIRE_KEY) return false;
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s && !found; s = s->next)
-        if (memcmp(s->key, key, n) == 0 && !s->ended) found = s;
+        if (memcmp(s->key, key, n) == 0 && strcmp(s->name, r->name) == 0 && !s->ended) found = s;
     if (found) {
         uint64_t silent = found->n_requests ? 0 : pl_now_ns() - found->seen_ns;
         if (silent > found->longest_ns) found->longest_ns = silent;

@@ -153,9 +153,9 @@ struct pl_gateway {
     struct pl_thread *watch;
     uint64_t tidy_ns; /* when the watch closes idle connections */
     atomic_uint bell;
-    atomic_bool moved;     /* a worker is away or back, and it was not told */
-    struct pl_lock *lock;  /* of the rest */
-    uint64_t look_ns;      /* when the watch looks again */
+    atomic_bool moved;    /* a worker is away or back, and it was not told */
+    struct pl_lock *lock; /* of the rest */
+    uint64_t look_ns;     /* when the watch looks again */
     struct seat *seats;
     struct request *requests;
     struct standby standby;
@@ -178,9 +178,10 @@ void pl_gateway_report(const struct request *r, const char *what);
 
 /* gateway_seat.c. remove() takes a seat out of the list if it has ended and nobody knows it; the
  * caller has the lock, and frees what is returned after it has left it. end() ends whatever waits
- * for it; the caller has the lock. find() makes the caller one who knows it. take() makes this
- * request the one that uses the link: an earlier one that waits is sent away. False: its result is
- * arriving, or it is being answered. */
+ * for it; the caller has the lock. find() makes the caller one who knows it; with another
+ * certificate than that of its client, it is not found. take() makes this request the one that uses
+ * the link: an earlier one that waits is sent away. False: its result is arriving, or it is being
+ * answered. */
 void pl_gateway_seat_free(struct seat *s);
 struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s);
 void pl_gateway_seat_end(struct seat *s);

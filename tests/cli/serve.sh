@@ -90,6 +90,14 @@ done
 curl -sv --cacert "$work/keys/ca.pem" --cert "$work/keys/worker.pem" \
     --key "$work/keys/worker-key.pem" "$url/healthz" 2>"$work/err" | grep -q ok || fail "no health"
 grep -q 'using TLSv*1.3 / .*AES_128_GCM' "$work/err" || fail "another cipher: $(cat "$work/err")"
+said_to() { # whose keys, method, path; prints the status
+    curl -s --cacert "$work/keys/ca.pem" --cert "$1/worker.pem" --key "$1/worker-key.pem" -X "$2" \
+        -H 'Paceline-Protocol: 1' -d '' -D "$work/head" -o "$work/out" -w '%{http_code}' "$url$3"
+}
+[ "$(said_to "$work/keys" POST /v1/seats)" = 201 ] || fail "$(cat "$work/out")"
+seat=/v1/seats/$(tr -d '\r' <"$work/head" | sed -n 's/^Paceline-Seat: //ip')
+[ "$(said_to "$work/keys/alice" DELETE "$seat")" = 404 ] || fail "the seat of another was used"
+[ "$(said_to "$work/keys" DELETE "$seat")" = 200 ] || fail "its own seat: $(cat "$work/out")"
 start_worker bare "127.0.0.1:$port"
 await "$work/bare.out" "does not speak HTTP: was it started with --keys?"
 kill "$worker"
