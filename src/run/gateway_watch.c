@@ -10,12 +10,19 @@
 #include "run/gateway_state.h"
 
 #define WATCH_EVENTS 64
+#define WATCH_REOPENS_NS (GATEWAY_SECOND / 50) /* for a new connection in place of the old one */
+
+/* Until when a client without a connection is not away. The caller has the lock. */
+static uint64_t watch_until(const struct seat *s) {
+    uint64_t reopens = s->seen_ns + WATCH_REOPENS_NS;
+    return s->back_ns > reopens ? s->back_ns : reopens;
+}
 
 /* Notes whether the client of a seat has a connection. One that never asked for its events has none
  * while it computes. The caller has the lock. */
 static bool watch_moved(const struct pl_gateway *g, struct seat *s, uint64_t now) {
-    bool away =
-        s->listened && s->n_requests == 0 && !s->ended && !s->gone && !g->over && now >= s->back_ns;
+    bool away = s->listened && s->n_requests == 0 && !s->ended && !s->gone && !g->over &&
+                now >= watch_until(s);
     bool moved = away != s->away;
     s->away = away;
     return moved;
@@ -33,8 +40,8 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
         moved |= watch_moved(g, s, now);
         if (s->n_requests > 0) continue;
         if (!s->gone && !g->over && pl_client_link_hung_up(s->link)) s->gone = fewer = true;
-        if (s->back_ns > now && s->back_ns < until) until = s->back_ns;
-        uint64_t end = s->seen_ns + pl_gateway_seat_patience(s);
+        uint64_t sure = watch_until(s), end = s->seen_ns + pl_gateway_seat_patience(s);
+        if (s->listened && sure > now && sure < until) until = sure;
         if (end <= now) s->ended = true;
         struct seat *gone = pl_gateway_seat_remove(g, s);
         if (gone) {
