@@ -15,6 +15,8 @@
 
 #define JOIN_LEAVE_S 5L /* for a result that is on its way, when leaving */
 #define JOIN_DIM_MAX (UINT64_C(1) << 40)
+#define JOIN_QUICK_S 3L /* for a connection at first, if there are other addresses to try */
+#define JOIN_QUICK 4    /* tries */
 
 /* Says good-bye. A result that is on its way arrives before that. */
 static void join_leave(struct pl_link *l) {
@@ -90,9 +92,12 @@ static void http_turn(struct pl_link *l) {
 }
 
 /* Asks for a seat once. The status, as pl_http_way_perform(). */
-static long http_ask(struct pl_link *l, const struct pl_newcomer *c, char about[PL_ABOUT_MAX]) {
+static long http_ask(struct pl_link *l, const struct pl_newcomer *c, int n_tries,
+                     char about[PL_ABOUT_MAX]) {
     struct http_way *w = &l->side;
     pl_http_way_begin(w, "POST", "");
+    if (n_tries < JOIN_QUICK && strchr(l->servers, ','))
+        curl_easy_setopt(w->easy, CURLOPT_CONNECTTIMEOUT, JOIN_QUICK_S);
     pl_http_way_add(w, PL_WIRE_VERSION, "%d", PL_WIRE_PROTOCOL);
     pl_http_way_add(w, PL_WIRE_KIND, "%s", c->kind == PL_CLIENT_EVALUATOR ? "evaluator" : "worker");
     pl_http_way_add(w, PL_WIRE_DIM, "%zu", c->dim);
@@ -171,13 +176,13 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
     uint64_t end = pl_until(pl_now_ns(), conf->wait_ns);
     char about[PL_ABOUT_MAX];
     l->joining = conf;
-    for (bool first = true;; first = false) {
-        long status = http_ask(l, &conf->client, about);
+    for (int n_tries = 0;; n_tries++) {
+        long status = http_ask(l, &conf->client, n_tries, about);
         if (status == 201) break;
         if (status != 0 && status != 503)
             return pl_fail(why, PL_ERUN, "the server at %.100s refuses: %.380s", l->url,
                            about[0] ? about : "it gives no reason");
-        int rc = http_again(l, conf, first, end, why);
+        int rc = http_again(l, conf, n_tries == 0, end, why);
         if (rc) return rc;
     }
     l->joining = NULL;

@@ -70,8 +70,8 @@ begin() { # options of the server …
     # shellcheck disable=SC2086
     [ -z "$stall_standby" ] || stall $stall_standby
     # shellcheck disable=SC2086
-    "$paceline" serve --standby "https://127.0.0.1:$through" --wait 60 $json --listen 127.0.0.1:0 \
-        --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
+    "$paceline" serve --standby "https://127.0.0.1:$through" --min-workers 2 --wait 60 $json \
+        --listen 127.0.0.1:0 --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
     second=$!
     pids="$pids $first $second"
     await "$work/first.err" "waiting for"
@@ -160,6 +160,7 @@ echo "-- a server that hangs is replaced, and makes no more updates"
 begin --updates 200 --delay const:t=0.01
 kill -STOP "$first"
 await "$work/second.err" "it takes over after update"
+for w in 1 2; do await "$work/$w.out" "joining again after update"; done
 await "$work/second.err" "worker 2 joined"
 kill -CONT "$first"
 wait "$second" || fail "$(tail -n 20 "$work"/*.err "$work"/*.out)"
