@@ -237,7 +237,7 @@ static bool measured(enum peer p, bool tls) {
 
 static void far_work(void) {
     struct pl_client_link_conf conf = {
-        .path = far.url, .keys = keys, .wait_ns = UINT64_C(10000000000)};
+        .path = far.url, .keys = far.tls ? keys : NULL, .wait_ns = UINT64_C(10000000000)};
     static enum peer each[PEERS] = {TCP, GNUTLS, OPENSSL, ZEROMQ, CURVE};
     struct pl_welcome welcome;
     struct pl_link *l;
