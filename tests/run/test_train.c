@@ -6,7 +6,6 @@
  *
  * Seed: PL_TEST_SEED in the environment. PL_TEST_FAULTS: kills and freezes in the storm. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -243,20 +242,15 @@ static bool alive(int pid) {
     return state && state != 'Z';
 }
 
-/* Returns how many updates the newest checkpoint in a folder has, or 0 without a checkpoint. */
-static uint64_t newest_checkpoint(const char *path) {
-    uint64_t newest = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        static const char head[] = "checkpoint-";
-        if (strncmp(e->d_name, head, sizeof head - 1) != 0) continue;
-        char *rest;
-        uint64_t update = strtoull(e->d_name + sizeof head - 1, &rest, 10);
-        if (strcmp(rest, ".safetensors") != 0) continue; /* is being written */
-        if (update > newest) newest = update;
-    }
-    if (dir) closedir(dir);
-    return newest;
+/* Returns how many updates the checkpoint has that the folder names the latest; 0 without one. */
+static uint64_t latest_checkpoint(const char *saved) {
+    static const char head[] = "checkpoint-";
+    char path[300], name[100];
+    snprintf(path, sizeof path, "%s/latest", saved);
+    ssize_t n = readlink(path, name, sizeof name - 1);
+    if (n <= (ssize_t)sizeof head) return 0;
+    name[n] = '\0';
+    return strtoull(name + sizeof head - 1, NULL, 10);
 }
 
 TEST(test_server_killed) {
@@ -282,7 +276,7 @@ TEST(test_server_killed) {
             pl_train(s, &run);
             _exit(0);
         }
-        for (int tries = 0; newest_checkpoint(saved) <= reached && tries < 10000; tries++) nap(10);
+        for (int tries = 0; latest_checkpoint(saved) <= reached && tries < 10000; tries++) nap(10);
         nap(70 * round); /* into the middle of something */
         kill(server, SIGKILL);
         waitpid(server, NULL, 0);
