@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 import warnings
 
 import torch
@@ -285,6 +286,30 @@ class Owner(unittest.TestCase):
             self.assertTrue(together(2, work, far=True)[0])
         self.assertEqual([str(w.message) for w in caught if "lr has" in str(w.message)], [])
         self.assertNotIn("secret", repr(pl.Role(-1, 1, "https://a:1", token="secret")))
+
+    def test_rate_when_the_run_ends(self):
+        """The run ends after a step has looked whether its task is wanted, and before the new rate is
+        sent: the next task tells."""
+
+        def work(role):
+            model = net()
+            opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "async",
+                               role=role, updates=20)  # fmt: skip
+            if opt.rank == 0:
+                opt.param_groups[0]["lr"] = 0.05
+                while not opt._session.cancelled():
+                    time.sleep(0.01)
+                wanted = unittest.mock.Mock(return_value=(8, 1.0, False))
+                with unittest.mock.patch.object(opt._session, "settle", wanted):
+                    self.step(opt, 0)
+                wanted.assert_called()
+            for step in range(10**9):
+                if opt.ended:
+                    break
+                self.step(opt, step)
+            opt.close()
+
+        together(2, work)
 
 
 if __name__ == "__main__":

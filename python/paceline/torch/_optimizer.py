@@ -340,10 +340,11 @@ class Optimizer(torch.optim.Optimizer):
         if self._session.owns:
             rate = self._rule.rate(self.param_groups)
             if rate != self._sent_rate or (cancelled and rate != self._said_rate):
-                self._session.client.set_lr(rate)
-                self._sent_rate = rate
-                if cancelled:
-                    self._said_rate = rate
+                with contextlib.suppress(RunError):  # if the run is over, the next task tells
+                    self._session.client.set_lr(rate)
+                    self._sent_rate = rate
+                    if cancelled:
+                        self._said_rate = rate
         elif self._session.requests != "rank 0":
             rate = self._rule.rate(self.param_groups)
             if rate != self._first_rate:
@@ -395,8 +396,7 @@ class Optimizer(torch.optim.Optimizer):
         self._batch = 0
         self.optimizer.zero_grad(set_to_none=True)
         if not self._local:
-            with contextlib.suppress(RunError):  # the run may have ended, which the next task tells
-                self._send_rate(cancelled=True)
+            self._send_rate(cancelled=True)
         self._next_task()
 
     # --- what a torch.optim.Optimizer has ------------------------------------------------------
