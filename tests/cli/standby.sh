@@ -7,54 +7,8 @@
 
 run="--data digits --model mlp:hidden=64 --method sync --workers 2 --batch 16"
 
-# Connections go to that port of this machine. One of them stalls for ever when that many bytes have
-# gone up (to the server) or down.
-cat >"$work/stall.py" <<'PY'
-import socket, sys, threading
-port, way, left = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-lock, never = threading.Lock(), threading.Event()
-def may(name, n):  # how many of n bytes may pass
-    global left
-    if name != way: return n
-    with lock:
-        n = min(n, left)
-        left -= n
-        return n
-def carry(name, a, b):
-    try:
-        while data := a.recv(65536):
-            n = may(name, len(data))
-            b.sendall(data[:n])
-            if n < len(data):
-                print("stalled", flush=True)
-                never.wait()
-    except OSError:
-        pass
-    for s in (a, b):
-        try: s.shutdown(socket.SHUT_RDWR)
-        except OSError: pass
-s = socket.create_server(("127.0.0.1", 0))
-print("port", s.getsockname()[1], flush=True)
-while True:
-    a = s.accept()[0]
-    try:
-        b = socket.create_connection(("127.0.0.1", port))
-    except OSError:
-        a.close()
-        continue
-    threading.Thread(target=carry, args=("up", a, b), daemon=True).start()
-    threading.Thread(target=carry, args=("down", b, a), daemon=True).start()
-PY
-stall() { # up or down, bytes; prints the port
-    python3 "$work/stall.py" "$port" "$1" "$2" >"$work/stall.out" &
-    stall=$!
-    pids="$pids $stall"
-    await "$work/stall.out" "port"
-    through=$(sed -n 's/port //p' "$work/stall.out")
-}
-
 # A server, its standby, and two workers that know the first alone. $stall_worker and $stall_standby
-# are what stall() needs, if the second worker or the standby does not reach it directly.
+# say when to stall, if the second worker or the standby does not reach it directly.
 stall_worker=
 stall_standby=
 json=--json
@@ -68,7 +22,7 @@ begin() { # options of the server …
     port=$(port_of "$work/first.err")
     through=$port
     # shellcheck disable=SC2086
-    [ -z "$stall_standby" ] || stall $stall_standby
+    [ -z "$stall_standby" ] || stall 127.0.0.1:$port $stall_standby
     # shellcheck disable=SC2086
     "$paceline" serve --standby "https://127.0.0.1:$through" --min-workers 2 --wait 60 $json \
         --listen 127.0.0.1:0 --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
@@ -77,7 +31,7 @@ begin() { # options of the server …
     await "$work/first.err" "waiting for"
     through=$port
     # shellcheck disable=SC2086
-    [ -z "$stall_worker" ] || stall $stall_worker
+    [ -z "$stall_worker" ] || stall 127.0.0.1:$port $stall_worker
     for w in 1 2; do
         address=127.0.0.1:$port
         [ $w = 1 ] || address=127.0.0.1:$through

@@ -52,3 +52,14 @@ start_worker() { # name, address, options …
     worker=$!
     pids="$pids $worker"
 }
+
+# Connections go to that address; one stalls (stall.py). $through is its port.
+stall() { # HOST:PORT, up or down, bytes or signal, and a command that starts it elsewhere …
+    at=$1 way=$2 when=$3
+    shift 3
+    "$@" python3 "$SOURCE_DIR/tests/shell/stall.py" "$at" "$way" "$when" >"$work/stall.out" &
+    stall=$!
+    pids="$pids $stall"
+    await "$work/stall.out" "port"
+    through=$(sed -n 's/port //p' "$work/stall.out")
+}

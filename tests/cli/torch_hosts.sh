@@ -1,0 +1,187 @@
+#!/bin/sh
+# PyTorch on several hosts, which are network namespaces: two processes on each of three, started by
+# torchrun and as a launcher does, while a line is cut and a host dies; and as clients of a server
+# that dies with and without a standby.
+. "${SOURCE_DIR:?}/tests/shell/hosts.sh"
+: "${BUILD_DIR:?}"
+python=/usr/bin/python3
+$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))' ||
+    skip "PyTorch is not installed (Debian package python3-torch)"
+make_hosts 1 2 3 4
+"$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11,10.77.0.14
+
+lines() { # file, pattern
+    grep -c "$2" "$1" || :
+}
+
+echo "-- torchrun on three hosts: the same weights as on one"
+cat >"$work/train.py" <<'PY'
+import json, os, sys, time, torch, paceline.torch as pl
+
+method, updates, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+torch.manual_seed(3)
+torch.set_num_threads(1)
+model = torch.nn.Linear(5, 1)
+opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.02), model, method=method,
+                   updates=updates)
+g = torch.Generator().manual_seed(17 + opt.rank)
+print("joined", flush=True, file=sys.stderr)
+try:
+    while not opt.ended:
+        x = torch.randn(8, 5, generator=g)
+        opt.zero_grad()
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        opt.step(loss)
+        time.sleep(pause)
+finally:
+    opt.close()
+    if "PACELINE" in os.environ:
+        print(float(loss))
+    elif opt.rank == 0:
+        weights = [v for p in model.parameters() for v in p.flatten().tolist()]
+        print(json.dumps({"weights": weights, "loss": float(loss),
+                          "tasks": opt.summary()["run"]["tasks"]}))
+PY
+unset PACELINE
+export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" PYTHONPATH="$SOURCE_DIR/python"
+export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
+
+# Two ranks on each of three hosts, or six on the first.
+start_six() { # name, arguments …
+    name=$1 started=
+    shift
+    for rank in 0 1 2 3 4 5; do
+        if [ "$name" = near ]; then host=1 local=6; else host=$((1 + rank / 2)) local=2; fi
+        on "$host" env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=$local MASTER_ADDR=10.77.0.11 \
+            MASTER_PORT=29500 PACELINE_KEYS="$work/keys" TORCHELASTIC_RUN_ID="$net-$name" \
+            $python "$work/train.py" "$@" >"$work/$name.$rank" 2>"$work/$name.$rank.err" &
+        started="$started $!"
+    done
+    pids="$pids $started"
+}
+
+# Waits for what was started, whose output has that name.
+all_end() { # name
+    for p in $started; do
+        wait "$p" || fail "$(tail -n 20 "$work/$1".*.err)"
+    done
+}
+
+start_six near sync 30 0
+all_end near
+started=
+# Rank 0 makes the keys, and torchrun's store hands them over. (PyTorch 1.13 on Python 3.11 takes
+# "no redirection" for an error, so it gets one for a rank that does not exist.)
+for node in 0 1 2; do
+    on $((node + 1)) $python -m torch.distributed.run --nnodes 3 --nproc_per_node 2 \
+        --node_rank $node --master_addr 10.77.0.11 --master_port 29400 --redirects 9:1 --tee 9:1 \
+        "$work/train.py" sync 30 0 >"$work/far.$node" 2>"$work/far.$node.err" &
+    started="$started $!"
+done
+pids="$pids $started"
+all_end far
+# the same up to the order in which six gradients came and were added
+$python - "$work/near.0" "$work/far.0" <<'PY' || fail "$(cat "$work/near.0" "$work/far.0")"
+import json, sys
+near, far = (json.load(open(name))["weights"] for name in sys.argv[1:])
+assert len(near) == 6 and all(abs(a - b) < 1e-5 for a, b in zip(near, far))
+PY
+
+echo "-- PyTorch while a line is cut and a host dies"
+await_lines() { # pattern, number
+    n=0
+    until [ "$(lines "$work/cut.0.err" "$1")" -ge "$2" ]; do
+        n=$((n + 1))
+        [ $n -lt 2400 ] || fail "$2 times '$1' did not come: $(tail -n 20 "$work"/cut.*.err)"
+        sleep 0.1
+    done
+}
+
+start_six cut async 1000000000 0.01
+for rank in 0 1 2 3 4 5; do await "$work/cut.$rank.err" "joined"; done
+line 2 down
+begin=$(date +%s%N)
+await_lines "lost its connection" 2
+echo "noticed after $((($(date +%s%N) - begin) / 100000000 * 100)) ms"
+line 2 up
+await_lines "is back after" 2
+line 3 down
+# shellcheck disable=SC2086
+set -- $started
+kill -9 "$5" "$6"
+await_lines "did not return" 2
+kill "$1" # rank 0 ends the run
+wait "$1" || [ $? = 143 ] || fail "rank 0: $(cat "$work/cut.0.err")"
+for rank in 1 2 3; do
+    shift
+    wait "$1" || fail "rank $rank: $(cat "$work/cut.$rank.err")"
+done
+$python - "$work/cut.0" <<'PY' || fail "$(cat "$work/cut.0")"
+import json, sys
+run = json.load(open(sys.argv[1]))
+tasks = run["tasks"]
+assert run["loss"] < 0.01, run
+assert tasks.pop("started") == sum(tasks.values()), tasks
+PY
+
+echo "-- a server that dies with a standby, and without"
+PACELINE="init=$work/init.safetensors" $python "$work/train.py" async 1 0 >"$work/out" 2>&1 ||
+    fail "$(cat "$work/out")"
+line 2 up
+line 3 up
+serve() { # name, host, address, options …
+    name=$1 host=$2 at=$3
+    shift 3
+    on "$host" "$paceline" serve "$@" --json --listen "$at" --keys "$work/keys" \
+        --checkpoint "$work/saved.$host" --checkpoint-every 50 >"$work/$name.json" \
+        2>"$work/$name.err" &
+    server=$!
+    pids="$pids $server"
+}
+run="--model external --method async --lr 0.02 --optim sgd --workers 6"
+# shellcheck disable=SC2086
+serve first s 10.77.0.1:7070 $run --init "$work/init.safetensors" --updates 1000000000 \
+    --min-workers 6
+first=$server
+await "$work/first.err" "workers can join over"
+serve second 4 10.77.0.14:7070 --standby https://10.77.0.1:7070
+second=$server
+started=
+for i in 0 1 2 3 4 5; do
+    on $((1 + i / 2)) env PACELINE=https://10.77.0.1:7070 PACELINE_KEYS="$work/keys" \
+        $python "$work/train.py" async 1 0.01 >"$work/elastic.$i" 2>"$work/elastic.$i.err" &
+    started="$started $!"
+done
+pids="$pids $started"
+for i in 0 1 2 3 4 5; do await "$work/elastic.$i.err" "joined"; done
+await "$work/first.err" "a standby follows at"
+saves() { # in the folder of a host, one more than there were
+    before=$(find "$work/saved.$1" -name '*.safetensors' 2>/dev/null | sort | tail -n 1)
+    n=0
+    while [ "$(find "$work/saved.$1" -name '*.safetensors' 2>/dev/null | sort | tail -n 1)" = \
+        "$before" ]; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || fail "no checkpoint: $(cat "$work/first.err" "$work/second.err")"
+        sleep 0.1
+    done
+}
+saves s
+kill -9 "$first"
+await "$work/second.err" "it takes over after update"
+saves 4
+kill -9 "$second"
+# shellcheck disable=SC2086
+serve third 4 10.77.0.14:7070 $run --updates 1000000000 --min-workers 6 --resume auto
+await "$work/third.err" "updates were lost\|update was lost\|no update was lost"
+saves 4
+kill "$server"
+wait "$server" || fail "$(cat "$work/third.err")"
+all_end elastic
+$python - "$work/third.json" "$work"/elastic.? <<'PY' || fail "$(cat "$work/third.json")"
+import json, sys
+run = json.loads(open(sys.argv[1]).read().splitlines()[-1])
+tasks = dict(run["tasks"])
+assert tasks.pop("started") == sum(tasks.values()), tasks
+assert all(float(open(name).read()) < 0.01 for name in sys.argv[2:])
+PY
