@@ -14,12 +14,6 @@
 #define ARGS_NAME 63      /* longest name that may be meant by another */
 #define ARGS_COLUMN 26    /* of the help, where texts begin */
 
-/* With several ranks, messages begin with "rank 3: ". Rank 0 speaks for the whole run. */
-static void args_name(void) {
-    fputs("paceline: ", stderr);
-    if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
-}
-
 /* Bytes that follow the first one of a character in UTF-8; -1: it is no first byte. */
 static int args_following(unsigned char c) {
     return c < 0x80 ? 0 : c < 0xc2 ? -1 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : -1;
@@ -83,6 +77,19 @@ void cli_print(const char *text) {
     cli_print_to(stderr, text);
 }
 
+/* Prints a line as a whole: those of other threads come before or after it. With several ranks, it
+ * begins with "rank 3: "; rank 0 speaks for the whole run. */
+static void args_print_line(const char *kind, const char *entrant, const char *text) {
+    flockfile(stderr);
+    fputs("paceline: ", stderr);
+    if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
+    fputs(kind, stderr);
+    if (entrant) fprintf(stderr, "%s: ", entrant);
+    cli_print(text);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}
+
 /* All ranks see the same bad usage, so only rank 0 reports it. */
 int cli_fail(int status, const char *fmt, ...) {
     va_list ap;
@@ -91,9 +98,7 @@ int cli_fail(int status, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    args_name();
-    cli_print(text);
-    fputc('\n', stderr);
+    args_print_line("", NULL, text);
     return status == PL_EUSAGE || status == CLI_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
@@ -111,11 +116,7 @@ void cli_progress_erase(void) {
 void cli_say(void *ctx, int level, const char *sentence) {
     const char *entrant = ctx; /* of a race; or NULL */
     cli_progress_erase();
-    args_name();
-    if (level == PL_WARNING) fputs("warning: ", stderr);
-    if (entrant) fprintf(stderr, "%s: ", entrant);
-    cli_print(sentence);
-    fputc('\n', stderr);
+    args_print_line(level == PL_WARNING ? "warning: " : "", entrant, sentence);
 }
 
 void cli_append(char *out, size_t max, const char *fmt, ...) {
