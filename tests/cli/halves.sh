@@ -8,8 +8,9 @@ make_hosts 1 2 3
 "$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11
 
 # A server on host s, its standby on host 1, and a worker on each of these hosts. $more has options
-# of the run.
+# of the run, $follows of the standby.
 more=
+follows=
 begin() { # host …
     rm -f "$work"/*.err "$work"/*.out "$work"/*.json
     # shellcheck disable=SC2086
@@ -18,8 +19,9 @@ begin() { # host …
         --keys "$work/keys" $more >"$work/first.json" 2>"$work/first.err" &
     first=$!
     await "$work/first.err" "workers can join over"
+    # shellcheck disable=SC2086
     on 1 "$paceline" serve --standby https://10.77.0.1:7070 --json --listen 10.77.0.11:7070 \
-        --keys "$work/keys" >"$work/second.json" 2>"$work/second.err" &
+        --keys "$work/keys" $follows >"$work/second.json" 2>"$work/second.err" &
     second=$!
     pids="$pids $first $second"
     await "$work/second.err" "standby on port"
@@ -106,6 +108,7 @@ finish "$second"
 
 echo "-- eight workers on three hosts, one of which is cut off when the server dies"
 more="--update-time 0.004 --lr 0.1 --target-accuracy 0.8 --eval-every 0.2"
+follows="--min-workers 8" # or it is there before those of host 3 are back
 begin 1 1 1 2 2 2 3 3
 line 3 down
 kill -9 "$first" # in the middle of an update
@@ -116,13 +119,8 @@ wait "$second" || fail "$(said)"
 for w in $(seq 8); do
     eval "wait \$worker_$w" || fail "worker $w: $(said)"
     seen=$(sed -n 's/.*joining again after update \([0-9]*\):.*/\1/p' "$work/$w.out" | head -n 1)
-    [ "${seen:-0}" -le "$took" ] || fail "worker $w has seen update $seen, which is lost: $(said)"
+    [ "$seen" -le "$took" ] || fail "worker $w has seen update $seen, which is lost: $(said)"
 done
 [ "$(updates second)" -gt "$took" ] || fail "$(said)"
-/usr/bin/python3 - "$work/second.json" <<'PY' || fail "$(cat "$work/second.json")"
-import json, sys
-run = json.loads(open(sys.argv[1]).read().splitlines()[-1])
-tasks = dict(run["tasks"])
-assert tasks.pop("started") == sum(tasks.values()), tasks
-assert run["run"]["why"] == "target", run["run"]["why"]
-PY
+fates "$work/second.json"
+reached "$work/second.json"

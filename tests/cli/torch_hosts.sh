@@ -10,10 +10,6 @@ $python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'
 make_hosts 1 2 3 4
 "$paceline" keys --out "$work/keys" --host 10.77.0.1,10.77.0.11,10.77.0.14
 
-lines() { # file, pattern
-    grep -c "$2" "$1" || :
-}
-
 echo "-- torchrun on three hosts: the same weights as on one"
 cat >"$work/train.py" <<'PY'
 import json, os, sys, time, torch, paceline.torch as pl
@@ -117,13 +113,9 @@ for rank in 1 2 3; do
     shift
     wait "$1" || fail "rank $rank: $(cat "$work/cut.$rank.err")"
 done
-$python - "$work/cut.0" <<'PY' || fail "$(cat "$work/cut.0")"
-import json, sys
-run = json.load(open(sys.argv[1]))
-tasks = run["tasks"]
-assert run["loss"] < 0.01, run
-assert tasks.pop("started") == sum(tasks.values()), tasks
-PY
+fates "$work/cut.0"
+$python -c 'import json, sys; sys.exit(not json.load(open(sys.argv[1]))["loss"] < 0.01)' \
+    "$work/cut.0" || fail "$(cat "$work/cut.0")"
 
 echo "-- a server that dies with a standby, and without"
 PACELINE="init=$work/init.safetensors" $python "$work/train.py" async 1 0 >"$work/out" 2>&1 ||
@@ -178,10 +170,7 @@ saves 4
 kill "$server"
 wait "$server" || fail "$(cat "$work/third.err")"
 all_end elastic
-$python - "$work/third.json" "$work"/elastic.? <<'PY' || fail "$(cat "$work/third.json")"
-import json, sys
-run = json.loads(open(sys.argv[1]).read().splitlines()[-1])
-tasks = dict(run["tasks"])
-assert tasks.pop("started") == sum(tasks.values()), tasks
-assert all(float(open(name).read()) < 0.01 for name in sys.argv[2:])
-PY
+fates "$work/third.json"
+for i in 0 1 2 3 4 5; do
+    awk '{ exit !($1 < 0.01) }' "$work/elastic.$i" || fail "loss $(cat "$work/elastic.$i")"
+done

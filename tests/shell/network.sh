@@ -63,3 +63,22 @@ stall() { # HOST:PORT, up or down, bytes or signal, and a command that starts it
     await "$work/stall.out" "port"
     through=$(sed -n 's/port //p' "$work/stall.out")
 }
+
+# How many lines of a file match.
+lines() { # file, pattern
+    grep -c "$2" "$1" || :
+}
+
+# In the JSON object of a run that a server printed, each task has one fate.
+fates() { # file
+    python3 - "$1" <<'PY' || fail "$(cat "$1")"
+import json, sys
+tasks = json.loads(open(sys.argv[1]).read().splitlines()[-1])["tasks"]
+assert tasks.pop("started") == sum(tasks.values()), tasks
+PY
+}
+
+# The run has ended because it reached its target.
+reached() { # file
+    grep -q '"why":"target"' "$1" || fail "$(cat "$1")"
+}
