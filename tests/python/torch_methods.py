@@ -1,6 +1,7 @@
 """Every method trains a model of PyTorch, or is refused in one sentence. Local methods run the
 worker's own optimizer."""
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -228,9 +229,9 @@ class Local(unittest.TestCase):
             self.assertGreater(float(model[1].running_mean.abs().max()), 0, method)
 
     def test_buffers_of_gossip(self):
-        """Workers that exchange models exchange buffers with them."""
+        """Workers that exchange models exchange buffers with them. All take as many steps."""
 
-        def work(role, method):
+        def work(role, method, steps):
             model = net(norm=True)
             model.register_buffer("constant", torch.tensor([5.0, -3.0]))
             opt = pl.Optimizer(
@@ -238,17 +239,21 @@ class Local(unittest.TestCase):
             )
             step = 0
             while not opt.ended:
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    steps.wait()
                 opt.zero_grad()
                 x, y = batch(step, role.rank)
                 loss = CROSS_ENTROPY(model(x + 3), y)
                 loss.backward()
                 opt.step(loss)
                 step += 1
+            steps.abort()
             opt.close()
             return model
 
         for method in ("gossip-pull", "gossip-push", "gosgd", "ad-psgd", "sgp"):
-            model = together(3, lambda role: work(role, method))[0]
+            steps = threading.Barrier(3)
+            model = together(3, lambda role: work(role, method, steps))[0]
             for got, first in zip(model.constant.tolist(), (5.0, -3.0)):
                 self.assertAlmostEqual(got, first, 4, method)
             self.assertGreater(int(model[1].num_batches_tracked), 3, method)
