@@ -317,6 +317,11 @@ uint64_t pl_gateway_seen(const struct pl_gateway *g) {
     return 0;
 }
 
+bool pl_gateway_is_held(struct pl_gateway *g) {
+    (void)g;
+    return false;
+}
+
 bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out) {
     (void)g, (void)out;
     return false;
@@ -343,8 +348,9 @@ void pl_gateway_follows(struct pl_gateway *g, const char *secret) {
     (void)g, (void)secret;
 }
 
-struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run) {
-    (void)g, (void)run;
+struct pl_gateway_tally pl_gateway_tally(struct pl_gateway *g, const char *run, int workers,
+                                         uint64_t has) {
+    (void)g, (void)run, (void)workers, (void)has;
     return (struct pl_gateway_tally){0};
 }
 
