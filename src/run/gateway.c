@@ -49,11 +49,11 @@ bool pl_gateway_over(struct pl_gateway *g) {
     return over;
 }
 
-/* Warns, but once of the same, and not of everybody who knocks. */
-static void gateway_warn(struct pl_gateway *g, const char *what) {
+/* Warns, but once of what begins with the same `n` characters, and not of everybody who knocks. */
+static void gateway_warn(struct pl_gateway *g, const char *what, size_t n) {
     pl_lock_enter(g->lock);
     int i = 0;
-    while (i < g->n_reports && strncmp(g->report[i], what, sizeof g->report[i] - 1) != 0) i++;
+    while (i < g->n_reports && strncmp(g->report[i], what, n) != 0) i++;
     bool again = i < g->n_reports || g->n_reports == GATEWAY_REPORTS || g->over;
     if (!again) snprintf(g->report[g->n_reports++], sizeof g->report[i], "%s", what);
     pl_lock_leave(g->lock);
@@ -62,12 +62,27 @@ static void gateway_warn(struct pl_gateway *g, const char *what) {
                     i == GATEWAY_REPORTS - 1 ? "; further ones will not be reported" : "");
 }
 
-void pl_gateway_report(const struct request *r, const char *what) {
-    char text[400], from[PL_PEER_MAX];
+/* "NAME at ADDRESS FATE: what". Returns the length of the part before `what`. */
+static size_t gateway_sentence(const struct request *r, const char *fate, const char *what,
+                               char out[GATEWAY_REPORT]) {
+    char from[PL_PEER_MAX];
     pl_httpd_peer(r->connection, from);
-    snprintf(text, sizeof text, "%.100s at %s was refused: %.200s",
-             r->name[0] ? r->name : "a client", from, what);
-    gateway_warn(r->gateway, text);
+    const char *name = r->name[0] ? r->name : "a client";
+    int n = snprintf(out, GATEWAY_REPORT, "%.100s at %s %s: ", name, from, fate);
+    pl_append(out, GATEWAY_REPORT, "%.200s", what);
+    return (size_t)n;
+}
+
+void pl_gateway_report(const struct request *r, const char *what) {
+    char text[GATEWAY_REPORT];
+    gateway_sentence(r, "was refused", what, text);
+    gateway_warn(r->gateway, text, strlen(text));
+}
+
+void pl_gateway_report_request(const struct request *r, const char *what) {
+    char text[GATEWAY_REPORT];
+    size_t same = gateway_sentence(r, "sent a request that cannot be used", what, text);
+    gateway_warn(r->gateway, text, same);
 }
 
 /* The client has no TLS, or does not trust this server, or was only scanning ports. */
@@ -76,7 +91,7 @@ static void gateway_silent(void *ctx, const char *from) {
     char what[PL_PEER_MAX + 120];
     snprintf(what, sizeof what, "a connection from %s ended before it asked for anything%s", from,
              g->conf.keys ? "; does its client have certificates of this authority?" : "");
-    gateway_warn(g, what);
+    gateway_warn(g, what, strlen(what));
 }
 
 static int gateway_read(const char *folder, const char *name, bool secret, char **out,

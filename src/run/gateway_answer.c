@@ -39,7 +39,11 @@ static struct MHD_Response *answer_text(const char *text) {
     return a;
 }
 
+/* A seat that is not known is no wrong request: the server may have been started again. */
 enum MHD_Result pl_gateway_answer(struct request *r, unsigned status, const char *text) {
+    if (status == MHD_HTTP_BAD_REQUEST || status == MHD_HTTP_LENGTH_REQUIRED ||
+        status == MHD_HTTP_CONTENT_TOO_LARGE)
+        pl_gateway_report_request(r, text);
     return answer_with(r, status, answer_text(text));
 }
 

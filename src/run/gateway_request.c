@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -178,6 +179,13 @@ static struct request *request_new(struct pl_gateway *g, struct MHD_Connection *
     return r;
 }
 
+/* Its connection was closed in the middle of its body. */
+static void request_broke_off(const struct request *r) {
+    char what[100];
+    snprintf(what, sizeof what, "it broke off after %zu of %zu bytes", r->n, r->room);
+    pl_gateway_report_request(r, what);
+}
+
 void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void **context,
                              enum MHD_RequestTerminationCode code) {
     struct pl_gateway *g = cls;
@@ -187,6 +195,7 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     struct seat *s = r->seat, *over = NULL;
     pl_thread_join(r->thread);
     if (r->reply) MHD_destroy_response(r->reply); /* nobody is there to hear it */
+    if (!r->answered && r->n < r->room) request_broke_off(r);
     pl_lock_enter(g->lock);
     epoll_ctl(g->poll, EPOLL_CTL_DEL, r->fd, NULL);
     if (r->next) r->next->previous = r->previous;
@@ -219,7 +228,7 @@ static enum MHD_Result request_body(struct request *r, const char *data, size_t 
     r->n_came += n;
     if (pl_gateway_is_slow(r->n_came, now - r->since_ns,
                            conf->slow_ns ? conf->slow_ns : PL_GATEWAY_SLOW_NS)) {
-        pl_gateway_report(r, "it sends less than 4 kB per second");
+        pl_gateway_report_request(r, "it comes at less than 4 kB per second");
         return MHD_NO;
     }
     if (r->refusal) return MHD_YES;

@@ -31,7 +31,8 @@
     "the "                                                                                         \
     "same token in the header Paceline-Token"
 #define GATEWAY_URL 300
-#define GATEWAY_REPORTS 10 /* refusals that are reported */
+#define GATEWAY_REPORTS 10 /* refusals that are reported, */
+#define GATEWAY_REPORT 400 /* and their length */
 #define PL_NO_COPY UINT64_MAX
 
 struct seat {
@@ -164,17 +165,18 @@ struct pl_gateway {
     int n_votes;
     bool elected; /* they were enough, and cannot be taken back any more */
     int n_reports;
-    char report[GATEWAY_REPORTS][400]; /* what was said of clients that were refused */
+    char report[GATEWAY_REPORTS][GATEWAY_REPORT]; /* what was said of clients that were refused */
     bool over, closed;
 };
 
 /* gateway.c. ring() wakes all threads that wait for a change, and look() only the watch. over()
  * returns whether the run has ended. report() logs that a client was refused, once for each reason,
- * and few reasons. */
+ * and few reasons; report_request() that a request of it cannot be used, once for each client. */
 void pl_gateway_ring(struct pl_gateway *g);
 void pl_gateway_look(struct pl_gateway *g);
 bool pl_gateway_over(struct pl_gateway *g);
 void pl_gateway_report(const struct request *r, const char *what);
+void pl_gateway_report_request(const struct request *r, const char *what);
 
 /* gateway_seat.c. remove() takes a seat out of the list if it has ended and nobody knows it; the
  * caller has the lock, and frees what is returned after it has left it. end() ends whatever waits

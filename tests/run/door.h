@@ -27,13 +27,14 @@ struct door {
     struct crew c;
     struct pl_gateway *gateway;
     char url[64];
-    atomic_int n_reports; /* of clients that did not join */
+    atomic_int n_reports; /* of clients that did not join, or whose requests are wrong */
     struct pl_log log;
 };
 
 static inline void door_say(void *ctx, int level, const char *sentence) {
     struct door *d = ctx;
-    bool reports = strstr(sentence, "refused") || strstr(sentence, "before it asked");
+    bool reports = strstr(sentence, "refused") || strstr(sentence, "before it asked") ||
+                   strstr(sentence, "cannot be used");
     atomic_fetch_add(&d->n_reports, reports);
 }
 
