@@ -11,6 +11,11 @@ set -eu
 paceline=${PACELINE_BIN:-paceline}
 umask 077
 keys=$PWD/paceline-keys-$SLURM_JOB_ID
+remove_keys() {
+    rm -f "$keys"/{ca,server,worker}{,-key}.pem
+    rmdir "$keys" || : # it stays if there is something else in it
+}
+trap remove_keys EXIT # also if the server fails
 "$paceline" keys --out "$keys" --host "$(hostname)"
 "$paceline" serve --data digits --method kasync --workers "$SLURM_NTASKS" --time 3000 \
     --listen "0.0.0.0:${PACELINE_PORT:-7070}" --keys "$keys" --checkpoint saved --resume auto &
@@ -19,5 +24,3 @@ trap 'kill -TERM $server 2>/dev/null || :' TERM # a minute before the end: a che
 srun --no-kill --kill-on-bad-exit=0 "$paceline" work "$(hostname):${PACELINE_PORT:-7070}" \
     --keys "$keys" --threads 1 &
 wait $server || wait $server # once more after a signal
-rm -f "$keys"/{ca,server,worker}{,-key}.pem
-rmdir "$keys" || : # it stays if there is something else in it

@@ -275,3 +275,21 @@ kill -TERM "$job"
 wait "$job" || fail "$(cat "$work/slurm.out")"
 ls "$work/job/saved/"*.safetensors >/dev/null || fail "no checkpoint: $(cat "$work/slurm.out")"
 [ ! -e "$work/job/paceline-keys-7" ] || fail "the keys of the job are still there"
+
+echo "-- a job of Slurm whose server fails: no private key is left"
+cat >"$work/bin/no-server" <<'SH'
+#!/bin/sh
+case $1 in
+serve) exit 3 ;;
+work) ;;
+*) exec "${PACELINE:?}" "$@" ;;
+esac
+SH
+chmod +x "$work/bin/no-server"
+mkdir "$work/failing"
+status=0
+(cd "$work/failing" && exec env PATH="$work/bin:$PATH" SLURM_JOB_ID=8 SLURM_NTASKS=2 \
+    PACELINE="$paceline" PACELINE_BIN=no-server bash "$files/slurm.sh") >"$work/failing.out" 2>&1 ||
+    status=$?
+[ $status = 3 ] || fail "status $status, and the server's was 3: $(cat "$work/failing.out")"
+[ -z "$(ls "$work/failing")" ] || fail "a job that failed has left $(ls "$work"/failing/*)"
