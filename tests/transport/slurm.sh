@@ -1,8 +1,8 @@
 #!/bin/sh
-# The job script of docs/cluster.md under a Slurm of one node, which is started here with a
-# configuration, keys and ports of its own and ended again.
+# The job scripts of docs/cluster.md and examples/deploy, and a step of PyTorch, under a Slurm of
+# one node, which is started here with a configuration, keys and ports of its own and ended again.
 set -u
-: "${PACELINE:?}" "${SOURCE_DIR:?}"
+: "${PACELINE:?}" "${SOURCE_DIR:?}" "${BUILD_DIR:?}"
 
 skip() {
     echo "skipped: $*"
@@ -37,7 +37,7 @@ cd "$work" || exit 1
 mkdir state spool run tmp
 
 host=$(hostname -s)
-# two of them, apart from those of the next process and from those that the kernel gives out
+# three of them, apart from those of the next process and from those that the kernel gives out
 port=$((20000 + $$ % 3000 * 4))
 head -c 1024 /dev/urandom >munge.key
 chmod 400 munge.key
@@ -132,6 +132,58 @@ timeout 600 sbatch --wait -D "$work/run" -o "$work/run/out-1" --ntasks=2 --overc
     "\"$PACELINE\" train --workers 2 --model quadratic --updates 5 --json" >sbatch.out 2>&1 ||
     fail "a plain run in a job: $(tail -5 run/out-1)"
 grep -q '"workers":2,' run/out-1 || fail "a plain run in a job: $(tail -5 run/out-1)"
+
+wait_for() { # command …
+    tries=0
+    until "$@" >/dev/null 2>&1 || [ $tries = 1200 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    [ $tries -lt 1200 ]
+}
+
+# the job without MPI, and meanwhile a step of PyTorch, whose ranks find each other
+mkdir run/https
+job=$(PACELINE_PORT=$((port + 2)) sbatch --parsable -D "$work/run/https" -o "$work/run/out-https" \
+    --nodes=1 --ntasks=2 --ntasks-per-node=2 --overcommit "$SOURCE_DIR/examples/deploy/slurm.sh")
+cat >train.py <<'PY'
+import os, torch, paceline.torch as pl
+
+model = torch.nn.Linear(3, 1)
+opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "sync", updates=20)
+assert opt.world_size == 2 and opt.rank == int(os.environ["SLURM_PROCID"])
+while not opt.ended:
+    x = torch.randn(8, 3)
+    opt.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    opt.step(loss)
+opt.close()
+print("rank", opt.rank, end=" ")
+PY
+python=/usr/bin/python3
+finds_torch='import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'
+if $python -c "$finds_torch" 2>/dev/null; then
+    env -u PACELINE PYTHONPATH="$SOURCE_DIR/python" PYTHONDONTWRITEBYTECODE=1 TMPDIR="$work/tmp" \
+        PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" OMP_NUM_THREADS=1 \
+        timeout 600 srun -n 2 --overcommit $python train.py >out.torch 2>err.torch ||
+        fail "PyTorch: $(tail -20 err.torch)"
+    case $(cat out.torch) in
+    "rank 0 rank 1 " | "rank 1 rank 0 ") ;;
+    *) fail "PyTorch: $(cat out.torch)" ;;
+    esac
+fi
+# its server writes a checkpoint at the signal, and its keys are gone
+wait_for grep "worker 2 joined" run/out-https || fail "over HTTPS: $(tail -5 run/out-https)"
+ls run/https/paceline-keys-"$job"/worker.pem >/dev/null || fail "over HTTPS: no keys"
+scancel --batch --signal=TERM "$job"
+has_ended() {
+    scontrol show job "$job" | grep -q "JobState=COMPLETED\|JobState=FAILED"
+}
+wait_for has_ended && scontrol show job "$job" | grep -q "ExitCode=0:0" ||
+    fail "over HTTPS: $(scontrol show job "$job") $(tail -5 run/out-https)"
+ls run/https/saved/*.safetensors >/dev/null || fail "no checkpoint: $(tail -5 run/out-https)"
+[ "$(ls run/https)" = saved ] || fail "over HTTPS: there is still $(ls run/https)"
 
 [ $n_failed = 0 ] && echo "slurm: all as it should be"
 [ $n_failed = 0 ]
