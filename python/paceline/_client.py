@@ -10,13 +10,19 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from . import _lib, _structs
 from .errors import UsageError, error
 
-__all__ = ["Client", "EVALUATOR", "SLICE", "STEPS", "Tensors", "WAIT", "WORKER"]
+__all__ = ["Client", "EVALUATOR", "SLICE", "STEPS", "Tensors", "WAIT", "WORKER", "patience"]
 
 WORKER, EVALUATOR = range(2)
 STEPS = 1  # what a task wants: steps of the worker's own optimizer, not a gradient
 SLICE = 0.25  # seconds after which a wait looks at signals and at the server
 WAIT = 60.0  # seconds for which a client waits for its server
+_SILENT = 4.0  # seconds for an address that does not answer, if others follow
 _CANCELLED, _TIMED_OUT, _INTERRUPTED = -6, -9, -10
+
+
+def patience(path: str) -> float:
+    """For how long one try to join may wait: all addresses of a list get their turn."""
+    return SLICE + _SILENT * path.count(",")
 
 
 class Tensors:

@@ -140,8 +140,12 @@ await "$work/first.err" "workers can join over"
 serve second 4 10.77.0.14:7070 --standby https://10.77.0.1:7070
 second=$server
 started=
+for h in 1 2 3; do # to a host 9 that never answers
+    ip -n "$net-$h" neigh add 10.77.0.19 lladdr 02:00:00:00:00:09 dev eth0
+done
 for i in 0 1 2 3 4 5; do
-    on $((1 + i / 2)) env PACELINE=https://10.77.0.1:7070 PACELINE_KEYS="$work/keys" \
+    on $((1 + i / 2)) env PACELINE=https://10.77.0.19:7070,10.77.0.1:7070 \
+        PACELINE_KEYS="$work/keys" \
         $python "$work/train.py" async 1 0.01 >"$work/elastic.$i" 2>"$work/elastic.$i.err" &
     started="$started $!"
 done

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Optional
 import torch
 
 from .. import _client, _keys, _roles, _server
-from .._client import SLICE, WAIT
+from .._client import SLICE, WAIT, patience
 from .._roles import Role
 from ..errors import Error, FileError
 from ._vector import Vector
@@ -164,7 +164,7 @@ def _join(role: Role, dim: int, fingerprint: int, wait: float) -> _client.Client
             return _client.Client(
                 role.socket,
                 role=_client.EVALUATOR,
-                wait=SLICE,
+                wait=patience(role.socket),
                 dim=dim,
                 fingerprint=fingerprint,
                 token=token,

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 import torch
 
 from .. import _client, _keys, _server
-from .._client import SLICE, STEPS, WAIT
+from .._client import SLICE, STEPS, WAIT, patience
 from .._interrupts import tell_briefly
 from .._roles import Role, joined, next_run
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
@@ -216,9 +216,8 @@ class Session:
         while True:
             keys = _keys.folder(self.role) if self.role.elsewhere else None
             try:
-                return _client.Client(
-                    self.role.socket, wait=SLICE, keys=keys, job=self.role.job, **seat
-                )
+                at, wait = self.role.socket, patience(self.role.socket)
+                return _client.Client(at, wait=wait, keys=keys, job=self.role.job, **seat)
             except FileError:
                 pass  # it is not there yet
             except UsageError:  # such as a server that is not trusted
