@@ -458,11 +458,11 @@ PL_API const char *pl_client_server(const pl_client *client);
  * A task that was pulled and not answered comes again, unless it was cancelled. */
 PL_API int pl_client_pull(pl_client *client, double seconds, struct pl_client_task *task);
 
-/* Makes a pull that waits, or the next one, return PL_EINTR. From any thread and from signal
- * handlers. */
+/* Makes a pull that waits, or the next one, return PL_EINTR. From any thread or signal handler. */
 PL_API void pl_client_interrupt(pl_client *client);
 
-/* Non-zero if the current task is no longer wanted. Cheap. Pull the next task then. */
+/* 1: the current task is no longer wanted. 2: the server has hung up, and may use the memory at `w`
+ * again. Otherwise 0. Cheap. Pull the next task if it is not 0. */
 PL_API int pl_client_cancelled(const pl_client *client);
 
 /* Answers the current task: n elements of `out` were written; it is the mean over `samples` samples

@@ -18,6 +18,7 @@ SLICE = 0.25  # seconds after which a wait looks at signals and at the server
 WAIT = 60.0  # seconds for which a client waits for its server
 _SILENT = 4.0  # seconds for an address that does not answer, if others follow
 _CANCELLED, _TIMED_OUT, _INTERRUPTED = -6, -9, -10
+_HUNG_UP = 2
 
 
 def patience(path: str) -> float:
@@ -142,6 +143,10 @@ class Client:
     def cancelled(self) -> bool:
         """Whether the current task is no longer wanted."""
         return bool(self._lib.pl_client_cancelled(self._opened()))
+
+    def hung_up(self) -> bool:
+        """Whether the server has hung up, after which it may use the memory of `task` again."""
+        return int(self._lib.pl_client_cancelled(self._opened())) == _HUNG_UP
 
     def push(self, n: int, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
         """Sends the result; `absent` has a byte per tensor, which is 1 if the result lacks it."""

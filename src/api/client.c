@@ -208,12 +208,11 @@ void pl_client_interrupt(pl_client *s) {
 
 /* The next mini-batches of the current task. */
 static void client_show(struct pl_client *s) {
-    const struct pl_local_steps *steps = &s->steps;
-    const struct pl_local_task *t = &steps->task;
+    const struct pl_local_task *t = &s->steps.task;
     s->task.w = t->moved ? t->x : t->at;
     s->task.out = t->moved ? t->x : t->g;
-    s->task.step = steps->done;
-    s->task.steps = steps->wanted;
+    s->task.step = s->steps.done;
+    s->task.steps = s->steps.wanted;
 }
 
 static void client_ordered(struct pl_client *s) {
@@ -324,7 +323,9 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
 }
 
 int pl_client_cancelled(const pl_client *s) {
-    return s->has_task && s->role == PL_ROLE_WORKER && pl_cancelled(s->t->link.cancelled(s->link));
+    if (!s->has_task || s->role != PL_ROLE_WORKER) return 0;
+    bool (*hung_up)(const struct pl_link *l) = s->t->join->hung_up;
+    return hung_up && hung_up(s->link) ? 2 : pl_cancelled(s->t->link.cancelled(s->link));
 }
 
 static int client_no_task(struct pl_client *s) {

@@ -343,9 +343,9 @@ int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
     }
 }
 
-const struct pl_join_ops pl_shm_join = {pl_client_link_connect, pl_client_link_pull,
-                                        pl_client_link_lost,    pl_client_link_farewell,
-                                        pl_client_link_say,     pl_client_link_newest};
+const struct pl_join_ops pl_shm_join = {
+    pl_client_link_connect, pl_client_link_pull,   pl_client_link_lost,   pl_client_link_farewell,
+    pl_client_link_say,     pl_client_link_newest, pl_client_link_hung_up};
 
 /* --- relaying ---------------------------------------------------------------------------- */
 

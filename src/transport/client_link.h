@@ -64,7 +64,8 @@ int pl_client_link_pull(struct pl_link *l, uint64_t wait_ns, struct pl_order *ou
 /* After PL_ECANCELLED: whether the server has gone without shutting down. */
 bool pl_client_link_lost(const struct pl_link *l);
 bool pl_client_link_over(const struct pl_link *l); /* the run has ended */
-/* Whether the server has hung up, or is gone, whatever the client knows. */
+/* Whether the server has hung up, or is gone, whatever the client knows. From then on, the memory
+ * of its order may change. */
 bool pl_client_link_hung_up(const struct pl_link *l);
 
 /* After PL_ECANCELLED: the sentence with which the server hung up, and whether the client may join
@@ -92,6 +93,7 @@ struct pl_join_ops {
     bool (*farewell)(struct pl_link *l, char out[PL_WORD_MAX], bool *again);
     int (*say)(struct pl_link *l, const char *word, uint64_t wait_ns);
     int (*newest)(struct pl_link *l, uint64_t wait_ns, float *out, uint64_t note[PL_NOTE_WORDS]);
+    bool (*hung_up)(const struct pl_link *l); /* NULL: the memory is the client's own */
 };
 
 extern const struct pl_join_ops pl_shm_join;

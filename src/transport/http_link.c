@@ -162,8 +162,8 @@ void pl_http_leave(struct pl_link *l) {
     pl_http_end(l, END_LEFT, false, "");
 }
 
-static const struct pl_join_ops http_join_ops = {pl_http_connect, http_pull_until, http_lost,
-                                                 http_farewell,   http_say,        http_newest};
+static const struct pl_join_ops http_join_ops = {
+    pl_http_connect, http_pull_until, http_lost, http_farewell, http_say, http_newest, NULL};
 
 #else
 

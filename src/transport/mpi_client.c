@@ -107,5 +107,5 @@ static int client_newest(struct pl_link *l, uint64_t wait_ns, float *out,
     return PL_EUSAGE; /* there are no evaluators */
 }
 
-const struct pl_join_ops pl_mpi_join = {client_connect,  client_pull, client_lost,
-                                        client_farewell, client_say,  client_newest};
+const struct pl_join_ops pl_mpi_join = {client_connect, client_pull,   client_lost, client_farewell,
+                                        client_say,     client_newest, NULL};

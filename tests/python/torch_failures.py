@@ -18,7 +18,7 @@ import paceline
 import paceline.torch as pl
 from paceline import _roles
 from paceline.torch._evaluator import Evaluator
-from workers import CROSS_ENTROPY, batch, net, roles, to_the_end, together
+from workers import CROSS_ENTROPY, backward, batch, net, roles, to_the_end, together
 
 FORK = multiprocessing.get_context("fork")
 LIMIT = 600  # seconds in which everything here must end
@@ -319,6 +319,36 @@ class Tasks(unittest.TestCase):
         self.assertGreater(second["abandoned"], 0)
         self.assertEqual(stopped, [])  # it never came to the end of its two seconds
         self.assertEqual(first["run"]["updates"], 60)
+
+
+class Evicted(unittest.TestCase):
+    def test_is_blamed_for_nothing(self):
+        """A worker that was too slow joins again: the memory that its weights came from is the
+        server's again, which is no change that the script has made."""
+        evicted, joined_again = threading.Event(), threading.Event()
+
+        def worker(role):
+            model = net()
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(sgd, model, "sync", role=role, evict=0.5)
+            step = since = 0
+            while not (role.rank == 0 and joined_again.is_set()):
+                backward(opt, model, step, role.rank)
+                if role.rank == 1 and step == 3:  # every number is compared in the fourth step
+                    evicted.wait(LIMIT)
+                if role.rank == 1 and step == 5:
+                    break
+                opt.step()
+                step += 1
+                since += step > 3  # the first of them waits for the eviction
+                if since == 50:
+                    evicted.set()
+            if role.rank == 1:
+                joined_again.set()
+            opt.close()
+            return step
+
+        self.assertEqual(together(2, worker)[1], 5)
 
 
 class Evaluators(unittest.TestCase):

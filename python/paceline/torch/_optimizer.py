@@ -268,7 +268,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._takes_steps:
             refuse_changes(self._hyper_parameters, self.optimizer)
         if not self._averages:
-            self._vector.check_unchanged(self._why_unchanged())
+            self._vector.check_unchanged(self._why_unchanged(), self._session.hung_up)
 
     def _why_unchanged(self) -> str:
         """What would become of weights that the script has changed, and what to do."""

@@ -317,6 +317,10 @@ class Session:
         """Whether the current task is no longer wanted."""
         return self._client is not None and self._client.cancelled()
 
+    def hung_up(self) -> bool:
+        """Whether the server has given up this worker, as after evict=; the next pull joins again."""
+        return self._client is not None and self._client.hung_up()
+
     def settle(self, samples: int, loss: float) -> Tuple[int, float, bool]:
         """The samples and the loss of a step, and whether its task is no longer wanted."""
         return samples, loss, self.cancelled()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes as c
 from itertools import accumulate, groupby
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -429,12 +429,16 @@ class Vector:
         part = self._loaded[i] if self._loaded is not None else None
         return part is not None and torch.equal(p, part.to(p))
 
-    def check_unchanged(self, otherwise: str) -> None:
+    def check_unchanged(self, otherwise: str, reused: Callable[[], bool]) -> None:
         """Raises if weights were changed, which the server does not know; `otherwise` says what would
-        become of it, and what to do."""
+        become of it, and what to do. `reused()` tells whether the memory that the weights were taken
+        from may have other numbers by now."""
         moved = self._watch.moved()
         others = [i for i in moved if not self._as_loaded(i)]
-        for i in others + self._watch.changed(moved, self._loaded):
+        found = others + self._watch.changed(moved, self._loaded)
+        if found and reused():
+            others, found = [], self._watch.changed(moved, None)
+        for i in found:
             how = "given other data" if i in others else "changed in place"
             raise UsageError(f"'{self.names[i]}' was {how}, but {otherwise}")
 
