@@ -95,6 +95,30 @@ class Several(unittest.TestCase):
         self.assertEqual([one, two], others)
         self.assertNotEqual(one, two)
 
+    def test_batches_of_the_module(self):
+        """They are those of the optimizer whose run goes on, whichever was made last."""
+
+        def one(updates):
+            model = net()
+            sgd = SGD(model.parameters(), lr=0.1)
+            return pl.Optimizer(sgd, model, "sync", role=roles(1)[0], updates=updates)
+
+        def count():
+            n = 0
+            for _ in pl.batches([batch(0)] * 2):
+                first.step(backward(first, first.model))
+                n += 1
+            return n
+
+        first, second = one(3), one(1)
+        with self.assertRaisesRegex(paceline.UsageError, "has 2 optimizers"):
+            pl.batches([])
+        train(second, second.model, 0)
+        second.close()
+        self.assertEqual(count(), 3)
+        first.close()
+        self.assertEqual(count(), 0)
+
     def test_two_jobs_at_one_address(self):
         """A rank of another job is refused, here and from another machine, and so is a second rank 1,
         which has taken the place of rank 2."""

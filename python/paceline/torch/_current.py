@@ -51,18 +51,18 @@ def refuse_shared(model: torch.nn.Module, trained: Set[int]) -> None:
 
 
 def batches(loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
-    """`batches` of the optimizer of this process, if it has exactly one; see `Optimizer.batches` and
-    the example of `Optimizer`."""
-    last = _last() if _last is not None else None
-    if last is None:
-        raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
-    running = [opt for opt in _running() if opt.rank == last.rank]
+    """`batches` of the optimizer of this process whose run goes on, if there is exactly one, or of the
+    last one if all runs have ended; see `Optimizer.batches` and the example of `Optimizer`."""
+    running = _running()
     if len(running) > 1:
         raise UsageError(
             f"this process has {len(running)} optimizers whose runs go on, and batches() cannot tell "
             "which is meant; use opt.batches(loader)"
         )
-    return last.batches(loader, epochs)
+    meant = running[0] if running else _last() if _last is not None else None
+    if meant is None:
+        raise UsageError("batches() was called before a paceline.torch.Optimizer was made")
+    return meant.batches(loader, epochs)
 
 
 def _role() -> _roles.Role:
