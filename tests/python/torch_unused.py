@@ -4,11 +4,13 @@ there, as with find_unused_parameters of DistributedDataParallel."""
 
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 import paceline
 import paceline.torch as pl
+from paceline import Setup
 from workers import CROSS_ENTROPY, batch, flat, net, together
 
 STEPS, WORKERS = 12, 2
@@ -150,6 +152,50 @@ class Unused(unittest.TestCase):
         decayed = lambda m: SGD(m.parameters(), lr=0.1, weight_decay=0.1)
         with self.assertRaisesRegex(paceline.UsageError, "no gradient in this step"):
             with_workers(decayed, some, nothing, method="downpour")
+
+    def one(self, role, method, momentum=0.0):
+        """A head is used in four steps, and then no more; returns how far it moves without."""
+        model = Heads()
+        opt = pl.Optimizer(
+            SGD(model.parameters(), lr=0.05, momentum=momentum),
+            model,
+            method,
+            role=role,
+            reference=(lambda m: loss_of(m, 0, 0, every)) if method == "zeno++" else None,
+        )
+        at = []
+        try:
+            for step in range(7):
+                opt.zero_grad()
+                loss_of(model, step, 0, some if step < 4 else lambda *_: [0]).backward()
+                opt.step()
+                at.append(flat(model.heads[1]))
+        finally:
+            opt.close()
+        return float((at[6] - at[4]).abs().max())
+
+    def test_every_method(self):
+        """No method that sends gradients moves a head that is used no more, or it says so."""
+
+        def far(name):
+            at = Setup(method=name, workers=3).method()
+            if at["any_optimizer"] or at["sends"] not in ("gradients", "models"):
+                return "sends something else"
+            momentum = 0.0 if at["sends"] == "models" or at["local_steps"] else 0.9
+            workers = 3 if name in ("krum", "bulyan") else 1
+            try:
+                return together(workers, lambda role: self.one(role, name, momentum))[0]
+            except paceline.UsageError as e:
+                return str(e)
+
+        names = [item.name for item in paceline.catalog("method")]
+        with ThreadPoolExecutor(4) as pool:
+            found = dict(zip(names, pool.map(far, names)))
+        self.assertGreater(sum(x == 0 for x in found.values()), 30)
+        moving = {name for name, x in found.items() if x not in (0, "sends something else")}
+        self.assertEqual(moving, {"centered-clipping", "eamsgd"})
+        for name in moving:
+            self.assertRegex(str(found[name]), "no gradient in this step.*but momentum changes")
 
 
 if __name__ == "__main__":

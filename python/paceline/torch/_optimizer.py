@@ -156,6 +156,7 @@ class Optimizer(torch.optim.Optimizer):
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
         self._averages = at.averages
+        self._keeps_moving = at.keeps_moving
         if at.sends_gradients and together is None:  # a group's are complete only after backward
             self._vector.send_early()
         # the rule of the server, if it is the one of `optimizer`
@@ -356,19 +357,25 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._send_rate()
         absent = self._vector.without_gradient()
-        if absent and not self._session.may_lack:
-            if self._rule.options.get("weight_decay"):
-                raise UsageError(
-                    "some parameters have no gradient in this step, and PyTorch would leave them as they "
-                    f"are, but weight_decay of the server changes them under {self._method}; set it to 0, "
-                    "or use another method"
-                )
+        if not self._session.may_lack:
+            self._refuse_to_move(absent)
             absent = None
         task = self._session.client.task
         finite = self._vector.write_gradient(task.out, bool(task.checks))
         if not finite:
             self._session.spoils(self._vector.spoiled())
         self._push(loss if finite else math.inf, absent)
+
+    def _refuse_to_move(self, absent: Optional[bytes]) -> None:
+        """For methods in which a result cannot lack tensors: those without a gradient count as 0."""
+        lost = self._vector.has_lost_gradient() and self._keeps_moving
+        why = "weight_decay of the server" if absent and self._rule.options["weight_decay"] else ""
+        if lost or why:
+            raise UsageError(
+                "some parameters have no gradient in this step, and PyTorch would leave them as they "
+                f"are, but {why or 'momentum'} changes them under {self._method}; set it to 0, use them "
+                "in every step or in none, or use another method"
+            )
 
     def _local_step(self, loss: float) -> None:
         self.optimizer.step()

@@ -66,6 +66,7 @@ class Columns:
     takes_steps: bool  # the worker's own optimizer takes the local steps
     sends_gradients: bool
     averages: bool  # weights that all workers load become the server's
+    keeps_moving: bool  # momentum of a worker or of the server, which a gradient of 0 does not stop
     optim: str  # a spec
     fixed_optim: bool  # the method works with this optimizer alone
     reference_every: int  # updates, after which it needs another gradient of rank 0; 0: never
@@ -83,6 +84,8 @@ def columns(options: Dict[str, Any]) -> Columns:
         bool(at["any_optimizer"]),
         at["sends"] == "gradients" and not at["local_steps"],
         bool(at["averages"]),
+        # with plain steps a gradient of 0 changes nothing
+        not (at["local"] == "downpour" and at["optim"].partition(":")[0] in ("sgd", "adagrad")),
         at["optim"],
         bool(at["fixed_optim"]),
         int(at["reference_every"]),

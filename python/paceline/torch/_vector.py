@@ -109,6 +109,7 @@ class Vector:
             self.flat is not None or any(t.dtype != torch.float32 for t in self.params)
         ):
             raise UsageError("zero_copy needs float32 parameters on the CPU; leave zero_copy out")
+        self._had: Set[int] = set()  # numbers of parameters that had a gradient
         self._watch = Watch(self.params, self.flat, fixed=zero_copy)
         # what the parameters took last; None for whole numbers, whose part is another
         self._loaded: Optional[List[Optional[torch.Tensor]]] = None
@@ -448,3 +449,9 @@ class Vector:
         found = zip(self.params, self.trained, self.sizes)
         absent = bytes(p.grad is None or not trained for p, trained, size in found if size)
         return absent if any(absent) else None
+
+    def has_lost_gradient(self) -> bool:
+        """Whether a parameter has no gradient now, and had one when this was called before."""
+        have = {i for i, p in enumerate(self.params) if self.trained[i] and p.grad is not None}
+        lost, self._had = self._had - have, self._had | have
+        return bool(lost)
