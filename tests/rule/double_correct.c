@@ -102,6 +102,25 @@ TEST(gap_by_hand) {
     expect("bias corrected", rig_model(&r)[0], -0.1 * g1 - 0.1 * g2 / gap, 1e-15);
 }
 
+/* Divisors that are zero or infinite: a gap of 1, and a step of 0 for a gradient of 0. */
+TEST(divisors_stay_finite) {
+    static const struct {
+        const char *correct, *optim;
+        double g, moved;
+    } row[] = {
+        {"gap:decay=0,eps=0", "sgd", 0, 0},
+        {"gap:decay=0,eps=0", "sgd", 1e200, 1e199},
+        {"none", "adagrad:eps=0", 0, 0},
+        {"none", "adagrad:eps=0", 5, 0.1},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct rig r = rig_plan(1, row[i].correct, row[i].optim, 0.1);
+        rig_open(&r, 0, 0);
+        rig_step(&r, 0, row[i].g, 3);
+        expect(row[i].optim, -rig_model(&r)[0], row[i].moved, 1e-12 * row[i].moved);
+    }
+}
+
 /* eta_max is the largest rate so far, not the current one: the penalty shrinks after a decay. */
 TEST(gap_uses_the_largest_rate) {
     struct rig r = rig_plan(2, "gap:decay=0,eps=0", "momentum:beta=0", 0.1);
