@@ -1,5 +1,4 @@
-/* What an event log says, read by a worker table of its own: updates, drops, cancels, rejects and
- * losses. It refuses a log that cannot be. For test_story.c. */
+/* What an event log says: updates, drops, cancels, rejects and losses. For test_story.c. */
 #ifndef PL_TESTS_STORY_LOG_H
 #define PL_TESTS_STORY_LOG_H
 
@@ -94,171 +93,72 @@ static bool same_fact(const struct fact *want, const struct fact *got) {
 /* --- reading a log ----------------------------------------------------------------------- */
 
 struct reader {
-    enum { GONE, IDLE, BUSY } state[N_WORKERS + 1];
-    long task[N_WORKERS + 1], base[N_WORKERS + 1];
-    int row[N_WORKERS + 1], col[N_WORKERS + 1]; /* of a block; 0: of none */
-    long version;
-    double now;
-    struct member open[N_MEMBERS]; /* the group */
-    int n_open;
+    bool busy[N_WORKERS + 1];
+    long base[N_WORKERS + 1], version;
     struct facts *out;
-    double timer; /* that is set; below 0: none */
-    int first;    /* fact of this event: an end that is followed by a start gets its version */
-    int arrived;
 };
 
-static bool ends_in(struct reader *r, enum kind kind, int worker) {
-    if (r->out->n == N_FACTS) return false;
-    struct fact *f = &r->out->at[r->out->n++];
-    *f = (struct fact){.time = r->now, .kind = kind, .version = -1, .n = 1};
+static struct fact *next_fact(struct reader *r) {
+    return r->out->n < N_FACTS ? &r->out->at[r->out->n++] : NULL;
+}
+
+static bool ends_in(struct reader *r, double now, enum kind kind, int worker) {
+    struct fact *f = next_fact(r);
+    if (!f || worker < 1 || worker > N_WORKERS) return false;
+    *f = (struct fact){.time = now, .kind = kind, .version = -1, .n = 1};
     f->member[0] = (struct member){worker, r->base[worker], r->version - r->base[worker]};
+    r->busy[worker] = false;
     return true;
 }
 
-static bool read_commit(struct reader *r, const char *at) {
-    if (r->out->n == N_FACTS || r->n_open == 0) return false;
-    struct fact *f = &r->out->at[r->out->n++];
-    *f = (struct fact){.time = r->now, .kind = COMMIT, .version = ++r->version, .n = r->n_open};
-    memcpy(f->member, r->open, sizeof r->open);
-    /* the members that the log prints are those that were taken */
-    int used = 0;
-    long version;
-    if (sscanf(at, "w%ld <-%n", &version, &used) != 1 || !used || version != f->version)
-        return false;
-    at += used;
-    for (int i = 0; i < r->n_open; i++) {
-        struct member m;
-        if (!read_member(&at, &m) || m.worker != f->member[i].worker || m.base != f->member[i].base)
-            return false;
-    }
-    r->n_open = 0;
-    return *at == '\0';
-}
-
-/* " block 3,7", or nothing: nobody else is busy in that row or column. */
-static bool read_block(struct reader *r, const char *at, int worker) {
-    int row = 0, col = 0, used = 0;
-    if (*at && (sscanf(at, " block %d,%d%n", &row, &col, &used) != 2 || at[used])) return false;
-    for (int i = 1; *at && i <= N_WORKERS; i++)
-        if (r->state[i] == BUSY && (r->row[i] == row || r->col[i] == col)) return false;
-    r->row[worker] = row;
-    r->col[worker] = col;
+/* "w1 <- W1@w0 W2@w0" */
+static bool read_commit(struct reader *r, double now, const char *at) {
+    char line[256];
+    struct fact *f = next_fact(r);
+    snprintf(line, sizeof line, "%.17g %.200s", now, at);
+    if (!f || !read_fact(line, f) || f->kind != COMMIT) return false;
+    for (int i = 0; i < f->n; i++) f->member[i].lag = r->version - f->member[i].base;
+    r->version = f->version;
     return true;
 }
 
-static bool read_start(struct reader *r, const char *at) {
+/* "W1@w1": an end of this event that it follows has that version. */
+static bool read_start(struct reader *r, const char *at, int first) {
     struct member m;
-    if (!read_member(&at, &m) || r->state[m.worker] != IDLE) return false;
-    if (!read_block(r, at, m.worker)) return false;
-    /* the newest version, or the one it had */
-    if (m.base != r->version && (r->task[m.worker] == 0 || m.base != r->base[m.worker]))
-        return false;
-    for (int i = r->first; i < r->out->n; i++) {
-        struct fact *f = &r->out->at[i];
+    if (!read_member(&at, &m)) return false;
+    for (struct fact *f = r->out->at + first; f < r->out->at + r->out->n; f++)
         if (f->kind != COMMIT && f->member[0].worker == m.worker) f->version = m.base;
-    }
-    r->state[m.worker] = BUSY;
-    r->task[m.worker]++;
+    r->busy[m.worker] = true;
     r->base[m.worker] = m.base;
     return true;
 }
 
-/* An exchange between two who are there, or what one of them was given. */
-static bool read_exchange(const struct reader *r, const char *a) {
-    static const char *const forms[] = {"blend W%d <- W%d%n", "pair W%d W%d%n", "push W%d -> W%d%n",
-                                        "absorb W%d%n"};
-    for (size_t i = 0; i < 4; i++) {
-        int w = 0, peer = 0, used = 0, n = i < 3 ? 2 : 1;
-        if (i < 3 ? sscanf(a, forms[i], &w, &peer, &used) != n
-                  : sscanf(a, forms[i], &w, &used) != n)
-            continue;
-        if (!used || a[used] || w < 1 || w > N_WORKERS || peer > N_WORKERS) return false;
-        return r->state[w] != GONE && w != peer && (n == 1 || (peer > 0 && r->state[peer] != GONE));
-    }
-    return false;
-}
-
-static bool read_action(struct reader *r, const char *a) {
-    int w = r->arrived;
-    if (strcmp(a, "take") == 0 || strcmp(a, "drop") == 0) {
-        if (!w) return false;
-        r->arrived = 0; /* once */
-        if (a[0] == 'd') return ends_in(r, DROP, w);
-        if (r->n_open == N_MEMBERS) return false;
-        r->open[r->n_open++] = (struct member){w, r->base[w], r->version - r->base[w]};
-        return true;
-    }
-    if (strncmp(a, "commit ", 7) == 0) return read_commit(r, a + 7);
-    if (strncmp(a, "start ", 6) == 0) return read_start(r, a + 6);
-    if (read_exchange(r, a)) return true;
-    if (strcmp(a, "no timer") == 0) return r->timer = -1, true;
-    if (sscanf(a, "timer %lf", &r->timer) == 1) return r->timer >= r->now;
-    if (sscanf(a, "cancel W%d", &w) != 1 || w < 1 || w > N_WORKERS || r->state[w] != BUSY)
-        return false;
-    r->state[w] = IDLE;
-    return ends_in(r, CANCEL, w);
-}
-
-static bool read_plan(struct reader *r, char *at) {
-    if (strncmp(at, ": ", 2) == 0) at += 2;
-    while (*at) {
-        char *comma = strstr(at, ", "), *next = comma ? comma + 2 : at + strlen(at);
-        if (comma) *comma = '\0';
-        if (!read_action(r, at)) return false;
-        at = next;
-    }
-    return !r->arrived;
-}
-
-static bool begin_event(struct reader *r, double now) {
-    bool goes_on = now >= r->now;
-    r->now = now;
-    r->first = r->out->n;
-    r->arrived = 0;
-    return goes_on;
-}
-
-/* One line; false where it cannot be. */
+/* "2.3 arrive W1#1: take, commit w1 <- W1@w0, start W1@w1" */
 static bool read_event(struct reader *r, char *line) {
-    char what[16];
-    int w, used = 0;
+    char what[16], *next;
+    int w = 0, first = r->out->n;
     double now;
-    long task = 0;
-    if (sscanf(line, "%lf timer%n", &now, &used) == 1 && used) {
-        if (!begin_event(r, now) || fabs(now - r->timer) > 1e-9) return false;
-        r->timer = -1;
-        return read_plan(r, line + used);
+    bool ok = sscanf(line, "%lf %15[a-z] W%d", &now, what, &w) >= 2 && w >= 0 && w <= N_WORKERS;
+    if (ok && strcmp(what, "reject") == 0) ok = ends_in(r, now, REJECT, w);
+    if (ok && strcmp(what, "leave") == 0 && r->busy[w]) ok = ends_in(r, now, LOST, w);
+    if (ok && strcmp(what, "arrive") == 0) r->busy[w] = false;
+    char *at = strstr(line, ": ");
+    for (at = at ? at + 2 : NULL; ok && at; at = next) {
+        next = strstr(at, ", ");
+        if (next) *next = '\0', next += 2;
+        if (strcmp(at, "drop") == 0) ok = ends_in(r, now, DROP, w);
+        if (sscanf(at, "cancel W%d", &w) == 1) ok = ends_in(r, now, CANCEL, w);
+        if (strncmp(at, "commit ", 7) == 0) ok = read_commit(r, now, at + 7);
+        if (strncmp(at, "start ", 6) == 0) ok = read_start(r, at + 6, first);
     }
-    if (sscanf(line, "%lf %15s W%d%n", &now, what, &w, &used) != 3 || !used) return false;
-    if (!begin_event(r, now) || w < 1 || w > N_WORKERS) return false;
-    char *at = line + used;
-    used = 0;
-    if (sscanf(at, "#%ld%n", &task, &used) == 1) at += used;
-    bool arrive = strcmp(what, "arrive") == 0, reject = strcmp(what, "reject") == 0;
-    bool leave = strcmp(what, "leave") == 0, join = strcmp(what, "join") == 0;
-    if (strcmp(what, "base") == 0) return r->state[w] == BUSY && r->task[w] == task && !*at;
-    if (arrive || reject) {
-        if (r->state[w] != BUSY || r->task[w] != task) return false;
-        r->state[w] = IDLE;
-        if (arrive) r->arrived = w;
-        if (reject && !ends_in(r, REJECT, w)) return false;
-    } else if (leave) {
-        if (r->state[w] == GONE) return false;
-        if (r->state[w] == BUSY && !ends_in(r, LOST, w)) return false;
-        r->state[w] = GONE;
-    } else if (!join || r->state[w] != GONE) {
-        return false;
-    } else {
-        r->state[w] = IDLE;
-    }
-    return read_plan(r, at);
+    return ok;
 }
 
 /* The facts of a log. False: `why` says which line cannot be. */
 static bool read_log(const char *log, struct facts *out, char *why, size_t max) {
     static struct reader r;
     char line[1024], copy[1024];
-    r = (struct reader){.out = out, .timer = -1};
+    r = (struct reader){.out = out};
     out->n = 0;
     for (int number = 1; *log; number++) {
         size_t n = strcspn(log, "\n");
@@ -266,7 +166,7 @@ static bool read_log(const char *log, struct facts *out, char *why, size_t max) 
         memcpy(copy, line, sizeof copy);
         log += n + (log[n] == '\n');
         if (!read_event(&r, copy)) {
-            snprintf(why, max, "line %d of the log cannot be: %.300s", number, line);
+            snprintf(why, max, "line %d of the log cannot be read: %.300s", number, line);
             return false;
         }
     }
