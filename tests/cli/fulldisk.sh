@@ -1,61 +1,54 @@
 #!/bin/sh
 # A file that cannot grow is reported when that happens, and the run goes on; nohup reaches workers.
-set -u
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() {
-    echo "$1"
-    failed=1
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # 512-byte or 1024-byte blocks, depending on the shell: 350 or 700 kB
 run="--data digits --model softmax --workers 2 --method async"
 # shellcheck disable=SC2086 # a list of options
-(ulimit -f 700 && exec "$PACELINE" train $run --updates 16000 --record "$dir/rec" \
-    --events "$dir/ev" --log-dir "$dir/logs" --json) >"$dir/json" 2>"$dir/err"
+(ulimit -f 700 && exec "$PACELINE" train $run --updates 16000 --record rec \
+    --events ev --log-dir logs --json) >json 2>err
 status=$?
-[ $status -eq 1 ] || fail "exit status $status instead of 1: $(cat "$dir/err")"
-grep -q '"updates":16000,' "$dir/json" || fail "the run ended early: $(cat "$dir/json" "$dir/err")"
+[ $status -eq 1 ] || fail "exit status $status instead of 1: $(cat err)"
+grep -q '"updates":16000,' json || fail "the run ended early: $(cat json err)"
 for file in rec ev logs/trace.json logs/events.txt; do
-    n=$(grep -c "$dir/$file.*; the run continues" "$dir/err")
-    [ "$n" -eq 1 ] || fail "$file was reported $n times while the run went on: $(cat "$dir/err")"
+    n=$(grep -c "'$file'.*; the run continues" err)
+    [ "$n" -eq 1 ] || fail "$file was reported $n times while the run went on: $(cat err)"
 done
-"$PACELINE" replay "$dir/rec" >"$dir/replay" 2>&1 || fail "no replay: $(cat "$dir/replay")"
-grep -q 'cut short after' "$dir/replay" || fail "not cut short: $(cat "$dir/replay")"
+"$PACELINE" replay rec >replay 2>&1 || fail "no replay: $(cat replay)"
+grep -q 'cut short after' replay || fail "not cut short: $(cat replay)"
 
 # shellcheck disable=SC2086
 (ulimit -f 300 && exec "$PACELINE" simulate --model none --workers 9 --method async \
-    --updates 20000 --record "$dir/sim") >/dev/null 2>"$dir/err"
-grep -q 'sim.* File too large; the run continues' "$dir/err" || fail "simulate: $(cat "$dir/err")"
+    --updates 20000 --record sim) >/dev/null 2>err
+grep -q 'sim.* File too large; the run continues' err || fail "simulate: $(cat err)"
 
 # Files that fail at the end are all reported, and the results are there. There is no memory to
 # share if files must be that short, which is said.
 (ulimit -f 1 && exec "$PACELINE" simulate --model none --workers 9 --method async --updates 300 \
-    --record "$dir/r1" --events "$dir/e1" --json) >"$dir/json" 2>"$dir/err"
+    --record r1 --events e1 --json) >json 2>err
 status=$?
-[ $status -eq 1 ] || fail "short files: status $status: $(cat "$dir/err")"
-grep -q '"updates":300,' "$dir/json" || fail "no results: $(cat "$dir/json" "$dir/err")"
+[ $status -eq 1 ] || fail "short files: status $status: $(cat err)"
+grep -q '"updates":300,' json || fail "no results: $(cat json err)"
 for file in r1 e1; do
-    grep -q "$dir/$file.* File too large" "$dir/err" || fail "$file: $(cat "$dir/err")"
+    grep -q "'$file'.* File too large" err || fail "$file: $(cat err)"
 done
 # shellcheck disable=SC2086
-(ulimit -f 1 && exec "$PACELINE" train $run --updates 3) >/dev/null 2>"$dir/err" &&
+(ulimit -f 1 && exec "$PACELINE" train $run --updates 3) >/dev/null 2>err &&
     fail "it has run without memory"
-grep -q 'ulimit -f' "$dir/err" || fail "no memory to share: $(cat "$dir/err")"
+grep -q 'ulimit -f' err || fail "no memory to share: $(cat err)"
 
 # A race says which curves are not complete.
-(cd "$dir" && ulimit -f 8 && exec "$PACELINE" race sync async --tune no --model softmax \
+(ulimit -f 8 && exec "$PACELINE" race sync async --tune no --model softmax \
     --workers 4 --data digits:samples=200,test=50 --delay exp:mean=1 --updates 300 --eval-every 1 \
     --out race) \
-    >"$dir/out" 2>"$dir/err"
+    >out 2>err
 for file in points-01 points-02 history-01; do
-    grep -q "warning: .*$file.* File too large" "$dir/err" || fail "$file: $(cat "$dir/err")"
+    grep -q "warning: .*$file.* File too large" err || fail "$file: $(cat err)"
 done
 
 # A hangup ends neither the server, which nohup protects, nor its workers.
 # shellcheck disable=SC2086
-nohup "$PACELINE" train $run --time 3 --json >"$dir/json" 2>"$dir/err" &
+nohup "$PACELINE" train $run --time 3 --json >json 2>err &
 pid=$!
 workers=
 while kill -0 $pid 2>/dev/null; do
@@ -66,6 +59,6 @@ done
 [ "$(echo "$workers" | wc -w)" -eq 2 ] || fail "no workers: '$workers'"
 # shellcheck disable=SC2086
 kill -HUP $pid $workers
-wait $pid || fail "the run ended with $?: $(cat "$dir/err")"
-grep -q '"lost":0' "$dir/json" || fail "a worker was lost: $(cat "$dir/json" "$dir/err")"
-exit $failed
+wait $pid || fail "the run ended with $?: $(cat err)"
+grep -q '"lost":0' json || fail "a worker was lost: $(cat json err)"
+exit $bad

@@ -3,11 +3,6 @@
 # checkpoints that belong to one run. Runs in a fresh directory.
 . "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
-# works ARGUMENTS...: status 0; standard output in out, standard error in err.
-works() {
-    "$PACELINE" "$@" >out 2>err || fail "paceline $*: status $?, $(cat err)"
-}
-
 # refused WORDS ARGUMENTS...: fails, with WORDS on standard error and nothing on standard output.
 refused() {
     words=$1

@@ -1,14 +1,6 @@
 #!/bin/sh
 # Little memory, and signals: every command ends by itself or when it is told to, with a sentence.
-set -u
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-bad() {
-    echo "FAILED: $*"
-    failed=1
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # --- address space ---
 # OpenBLAS maps memory for every thread, and tries for ever if it gets none.
@@ -21,25 +13,25 @@ else
             (
                 ulimit -v $limit || exit 77
                 exec timeout -k 1 60 "$PACELINE" $what --data digits --workers 2 --updates 5
-            ) >"$work/out" 2>"$work/err" </dev/null
+            ) >out 2>err </dev/null
             status=$?
             [ $status -eq 77 ] && continue
             case $status in
             0) ;;
-            1) grep -q 'out of memory' "$work/err" ||
-                bad "$what within $limit kB: $(cat "$work/err")" ;;
-            *) bad "$what within $limit kB ended with $status: $(cat "$work/err")" ;;
+            1) grep -q 'out of memory' err ||
+                fail "$what within $limit kB: $(cat err)" ;;
+            *) fail "$what within $limit kB ended with $status: $(cat err)" ;;
             esac
         done
     done
-    (ulimit -v 150000 && "$PACELINE" list method >/dev/null) || bad "list needs little memory"
+    (ulimit -v 150000 && "$PACELINE" list method >/dev/null) || fail "list needs little memory"
 fi
 
 # --- Ctrl-C during a replay ---
 "$PACELINE" simulate --method async --data digits --workers 4 --updates 2500 \
-    --eval-every 100000 --record "$work/long.rec" >/dev/null 2>&1 </dev/null ||
-    bad "the run to replay"
-"$PACELINE" replay "$work/long.rec" >"$work/out" 2>"$work/err" </dev/null &
+    --eval-every 100000 --record long.rec >/dev/null 2>&1 </dev/null ||
+    fail "the run to replay"
+"$PACELINE" replay long.rec >out 2>err </dev/null &
 pid=$!
 i=0
 while [ $i -lt 100 ] && ! grep -qs 'Sig[C]gt:.*[2367abef]$' "/proc/$pid/status"; do
@@ -50,14 +42,14 @@ sleep 0.2
 kill -INT $pid
 wait $pid
 status=$?
-if grep -q 'bit for bit' "$work/out"; then
+if grep -q 'bit for bit' out; then
     echo "the replay had ended before it was interrupted"
 else
-    [ $status -eq 1 ] || bad "an interrupted replay ended with $status"
-    grep -q 'interrupted' "$work/err" || bad "an interrupted replay says: $(cat "$work/err")"
-    grep -q 'interrupted after' "$work/out" || bad "and: $(cat "$work/out")"
-    grep -q 'differs' "$work/out" "$work/err" && bad "an interrupted replay differs"
+    [ $status -eq 1 ] || fail "an interrupted replay ended with $status"
+    grep -q 'interrupted' err || fail "an interrupted replay says: $(cat err)"
+    grep -q 'interrupted after' out || fail "and: $(cat out)"
+    grep -q 'differs' out err && fail "an interrupted replay differs"
 fi
 
-[ $failed -eq 0 ] && echo "limits: all ended as they should"
-exit $failed
+[ $bad -eq 0 ] && echo "limits: all ended as they should"
+exit $bad

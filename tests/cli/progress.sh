@@ -2,11 +2,7 @@
 # Progress: a refreshed line that fits the terminal, lines without one, and silence where asked for.
 set -u
 : "${PACELINE:?}"
-python=
-for p in /usr/bin/python3 python3; do
-    command -v $p >/dev/null && python=$p && break
-done
-[ -n "$python" ] || { echo "python3 is missing"; exit 77; }
+python=$(command -v python3) || { echo "skipped: python3 is not installed"; exit 77; }
 exec "$python" - <<'PYTHON'
 import fcntl, os, pty, re, signal, socket, struct, subprocess, sys, termios, time, tempfile
 

@@ -3,24 +3,18 @@
 # installs; wheel.sh is about pip.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
 find_python 'import sys; sys.exit(sys.version_info < (3, 9))' "there is no Python 3.9 or later"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
+. "$SOURCE_DIR/tests/shell/fresh.sh"
 
 modules() { (cd "$1" && find . -name '*.py' | sort); }
 one='import paceline as p; print(p.simulate(model="none", updates=3)["updates"], p.__file__)'
 
-echo "-- tests"
+step "tests"
 PACELINE_LIBRARY=$BUILD_DIR/libpaceline.so PYTHONPATH=$SOURCE_DIR/python LD_PRELOAD=$preload \
     $python -m unittest discover -s "$SOURCE_DIR/tests/python" -p 'test_*.py' || fail "the tests"
 
 [ -z "$preload" ] || exit 0 # what follows is about files
 
-echo "-- by make install"
+step "by make install"
 DESTDIR=$work/dest cmake --install "$BUILD_DIR" --prefix /opt/paceline >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "cmake --install"; }
 packages=$work/dest/opt/paceline/lib/python3/dist-packages

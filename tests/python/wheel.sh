@@ -10,15 +10,9 @@ if [ -n "$preload" ]; then
     echo "skipped: programs outside the build are not instrumented ($SANITIZE)"
     exit 77
 fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/shell/fresh.sh"
 
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
-
-echo "-- pip wheel"
+step "pip wheel"
 cp -r "$SOURCE_DIR/python" "$work/python"
 PACELINE_BUILD=$BUILD_DIR $python -m pip --disable-pip-version-check wheel --no-build-isolation \
     --no-deps --no-index -w "$work" "$work/python" >"$work/log" 2>&1 ||
@@ -29,11 +23,10 @@ wheel=$(echo "$work"/paceline-*-py3-none-*.whl)
 alone() { env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" "$@"; }
 version=$("$BUILD_DIR/paceline" --version)
 one='import paceline as p; print(p.simulate(model="none", updates=3)["updates"], p.__file__)'
-cd "$work"
 n=0
 for each in $python python3.9 python3.10 python3.11 python3.12 python3.13; do
     "$each" -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null || continue
-    echo "-- pip install, $($each --version)"
+    step "pip install, $($each --version)"
     rm -rf venv
     $each -m venv --without-pip venv
     $python -m pip --disable-pip-version-check --python venv/bin/python install --no-index \
@@ -51,7 +44,7 @@ for each in $python python3.9 python3.10 python3.11 python3.12 python3.13; do
 done
 [ $n -gt 0 ] || fail "no Python was tried"
 
-echo "-- nothing of the checkout is needed"
+step "nothing of the checkout is needed"
 for file in paceline libpaceline.so ${MPIEXEC:+libpaceline-mpi.so}; do
     [ -s "$package/$file" ] || fail "$file is not in the wheel"
     if grep -qF "$BUILD_DIR" "$package/$file"; then fail "$file looks for files in the build"; fi

@@ -1,5 +1,6 @@
-# For tests that run in a folder of their own, which is removed at the end, and go on after a
-# failure: . "$SOURCE_DIR/tests/shell/fresh.sh", and at the end: exit $bad
+# For tests that run in a folder of their own, $work, which is removed at the end. They go on after
+# a failure, unless they have said set -e: . "$SOURCE_DIR/tests/shell/fresh.sh", and at the end:
+# exit $bad
 set -u
 : "${PACELINE:?}"
 work=$(mktemp -d) || exit 1
@@ -10,6 +11,7 @@ bad=0
 fail() {
     echo "FAIL: $*" >&2
     bad=1
+    case $- in *e*) exit 1 ;; esac
 }
 
 step() {

@@ -1,21 +1,8 @@
 #!/bin/sh
 # The programs in docs/examples compile with all warnings, against the library that was built, and
 # do what they say: a server and two workers are three processes that share a socket's name alone.
-set -u
-: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 export LD_LIBRARY_PATH="$BUILD_DIR"
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
-
-step() {
-    echo "-- $*"
-}
 
 n=0
 for source in "$SOURCE_DIR"/docs/examples/*.c; do
@@ -75,3 +62,4 @@ for again in 1 2; do # an old recording is no obstacle
         fail "not replayed: $(cat out)"
 done
 echo "$n examples"
+exit $bad

@@ -2,23 +2,12 @@
 # What `make install` installs is complete and works where it lies: a C and a C++ program find it by
 # pkg-config and by find_package, link to it and run; the shared library shows exactly the functions
 # that the headers mark PL_API; the library's own policies compile with the installed headers alone.
-set -eu
+set -e
 if [ -n "${SANITIZE:-}" ]; then
     echo "skipped: programs outside the build are not instrumented ($SANITIZE)"
     exit 77
 fi
-: "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
-
-step() {
-    echo "-- $*"
-}
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 step "install with DESTDIR and a prefix"
 DESTDIR=$work/dest cmake --install "$BUILD_DIR" --prefix /opt/paceline >"$work/log" 2>&1 ||
