@@ -32,7 +32,7 @@ struct train {
     double updated;                   /* and when that number last changed, since 1970 */
     uint64_t save_updates;            /* between checkpoints; 0 if it is a time */
     double save_s;                    /* between checkpoints; 0 if it is a number of updates */
-    int lock;                         /* of the folder of checkpoints; -1: none */
+    struct pl_claim claim;            /* of the folder of checkpoints */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
     uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
     int socket;                       /* on which that one listens; 0 or -1: none */
@@ -247,7 +247,7 @@ static int train_resume(struct train *t, struct pl_saved **out) {
 static void train_describe(const struct train *t) {
     char path[PL_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/run.json", t->setup->conf.checkpoint);
-    if (t->lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
+    if (t->claim.lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
 }
 
 /* --- the run ----------------------------------------------------------------------------- */
@@ -259,7 +259,7 @@ static int train_open(struct train *t, const struct pl_built *built) {
     if (!rc)
         rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
-        rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->lock, &s->why);
+        rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->claim, &s->why);
     if (!rc) train_describe(t);
     if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", &t->run->identity);
     if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
@@ -350,6 +350,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .save_ns = pl_ns(t->save_s),
                                     .save_updates = t->save_updates,
                                     .save_keep = (size_t)c->checkpoint_keep,
+                                    .claim = &t->claim,
                                     .save_epoch = train_epoch(t, from),
                                     .save_run = t->run->identity.json,
                                     .save_id = t->run->identity.id,
@@ -403,7 +404,7 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
         pl_sinks_run(&t->sinks, &t->run->identity);
         train_describe(t);
     }
-    pl_claim_release(t->lock);
+    pl_claim_release(&t->claim);
     pl_metrics_close(t->metrics);
     /* a file that could not be completed must not cost the results */
     if (rc) pl_sinks_discard(&t->sinks);
@@ -448,7 +449,7 @@ int pl_train(pl_setup *setup, pl_run **out) {
     struct train t = {
         .scored = {.loss = NAN, .test_loss = NAN, .test_accuracy = NAN, .consensus = NAN},
         .updated = NAN,
-        .lock = -1};
+        .claim = {.lock = -1}};
     setup->why.text[0] = '\0';
     /* a copy, because the options of a checkpoint are for this run only */
     if (pl_setup_copy(setup, &t.setup)) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,18 +17,64 @@
 /* The workers of a server that was killed hold its lock for the moment that they take to end. */
 #define CLAIM_WAIT_NS 3000000000u
 #define CLAIM_NAP_NS 20000000u
+#define CLAIM_LINE 256
+#define CLAIM_NAME "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
-/* The process that has the lock, or had it, as it wrote there; 0 if the file is empty, -1 if it is
- * not one of ours. */
-static long claim_holder(int fd) {
-    char text[32] = "", *end = text;
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    long holder = n > 0 ? strtol(text, &end, 10) : 0;
-    return n == 0 || (n > 0 && strcmp(end, "\n") == 0) ? holder : -1;
+/* What the file has: the process that has the lock, or had it, and what was noted. The numbers that
+ * grow have a fixed length, so that a line is written over the one before. */
+static int claim_print(char out[CLAIM_LINE], long holder, const struct pl_claim *c) {
+    if (!c->run[0] || !c->boot[0]) return snprintf(out, CLAIM_LINE, "%ld\n", holder);
+    return snprintf(out, CLAIM_LINE, "%ld %s %s %" PRIu64 " %020" PRIu64 "\n", holder, c->boot,
+                    c->run, c->epoch, c->version);
 }
 
-static int claim_lock(const char *dir, int *lock, struct pl_why *why) {
-    char path[PL_CHECKPOINT_PATH_MAX], text[32];
+static void claim_word(char **at, char out[PL_CLAIM_TEXT]) {
+    if (**at == ' ') ++*at;
+    size_t n = strspn(*at, CLAIM_NAME), fits = n < PL_CLAIM_TEXT ? n : 0;
+    memcpy(out, *at, fits);
+    out[fits] = '\0';
+    *at += n;
+}
+
+/* Reads that. Returns the process; 0 if the file is empty, -1 if it is not one of ours: printed
+ * again, it is not the same. */
+static long claim_read(int fd, struct pl_claim *c) {
+    char text[CLAIM_LINE] = "", again[CLAIM_LINE];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    *c = (struct pl_claim){.lock = fd};
+    if (n == 0) return 0;
+    char *at = text;
+    long holder = strtol(at, &at, 10);
+    claim_word(&at, c->boot);
+    claim_word(&at, c->run);
+    c->epoch = strtoull(at, &at, 10);
+    c->version = strtoull(at, &at, 10);
+    c->length = claim_print(again, holder, c);
+    return n == c->length && memcmp(text, again, (size_t)n) == 0 ? holder : -1;
+}
+
+/* Writes it again. A line of another length replaces the one before; if one cannot be written,
+ * nothing is left of it that could be wrong. */
+static void claim_write(struct pl_claim *c) {
+    char text[CLAIM_LINE];
+    int n = claim_print(text, (long)getpid(), c);
+    bool ok = n == c->length || ftruncate(c->lock, 0) == 0;
+    if (ok && pwrite(c->lock, text, (size_t)n, 0) != n) ok = ftruncate(c->lock, 0) && false;
+    c->length = n;
+    if (!ok) c->boot[0] = '\0';
+}
+
+/* What the machine is called since it was started; "" if that is not known. */
+static void claim_boot(char out[PL_CLAIM_TEXT]) {
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f || !fgets(out, PL_CLAIM_TEXT, f)) out[0] = '\0';
+    out[strspn(out, "0123456789abcdef-")] = '\0';
+    if (f) fclose(f);
+}
+
+static int claim_lock(const char *dir, struct pl_claim *out, struct pl_why *why) {
+    char path[PL_CHECKPOINT_PATH_MAX], boot[PL_CLAIM_TEXT];
+    struct pl_claim found;
     int used = snprintf(path, sizeof path, "%s/.lock", dir);
     if (used < 0 || (size_t)used >= sizeof path)
         return pl_fail(why, PL_EUSAGE, "the path %.60s… is too long", dir);
@@ -40,7 +87,7 @@ static int claim_lock(const char *dir, int *lock, struct pl_why *why) {
            pl_now_ns() < until)
         pl_sleep_ns(CLAIM_NAP_NS);
     if (rc && errno == EWOULDBLOCK) {
-        long holder = claim_holder(fd);
+        long holder = claim_read(fd, &found);
         close(fd);
         return pl_fail(why, PL_EIO,
                        "another run is writing checkpoints to '%.200s' (process %ld); wait until "
@@ -51,17 +98,17 @@ static int claim_lock(const char *dir, int *lock, struct pl_why *why) {
         close(fd);
         return PL_OK;
     }
-    if (claim_holder(fd) < 0) {
+    if (claim_read(fd, &found) < 0) {
         close(fd);
         return pl_fail(why, PL_EUSAGE,
                        "'%.200s' is in the way: it is not the lock of a run; give another folder "
                        "with --checkpoint",
                        path);
     }
-    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
-        (void)0; /* it is only for people */
-    *lock = fd;
+    claim_boot(boot);
+    if (strcmp(found.boot, boot) != 0) found.run[0] = '\0';
+    memcpy(found.boot, boot, sizeof boot);
+    *out = found;
     return PL_OK;
 }
 
@@ -99,18 +146,30 @@ static int claim_check_empty(const char *dir, struct pl_why *why) {
     return PL_EUSAGE;
 }
 
-int pl_claim_take(const char *dir, const char *from, int *lock, struct pl_why *why) {
-    *lock = -1;
+int pl_claim_take(const char *dir, const char *from, struct pl_claim *out, struct pl_why *why) {
+    *out = (struct pl_claim){.lock = -1};
     int rc = pl_checkpoint_folder(dir, why);
-    if (!rc) rc = claim_lock(dir, lock, why);
-    if (!rc && !(from && claim_inside(dir, from))) rc = claim_check_empty(dir, why);
-    if (rc) {
-        pl_claim_release(*lock);
-        *lock = -1;
+    if (!rc) rc = claim_lock(dir, out, why);
+    bool own = from && claim_inside(dir, from);
+    if (!rc && !own) {
+        rc = claim_check_empty(dir, why);
+        out->run[0] = '\0';
     }
+    if (!rc && out->lock >= 0) claim_write(out);
+    if (rc) pl_claim_release(out);
     return rc;
 }
 
-void pl_claim_release(int lock) {
-    if (lock >= 0) close(lock);
+void pl_claim_note(struct pl_claim *c, const char *run, uint64_t epoch, uint64_t version) {
+    size_t n = strlen(run);
+    if (c->lock < 0 || !c->boot[0] || n >= sizeof c->run || strspn(run, CLAIM_NAME) != n) return;
+    memmove(c->run, run, n + 1);
+    c->epoch = epoch;
+    c->version = version;
+    claim_write(c);
+}
+
+void pl_claim_release(struct pl_claim *c) {
+    if (c->lock >= 0) close(c->lock);
+    c->lock = -1;
 }

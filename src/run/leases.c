@@ -48,6 +48,7 @@ struct pl_leases {
     int n_copies;
     size_t room_copies;
     void (*update)(void *owner);
+    void (*made)(void *owner, uint64_t version);
     pl_leases_end *end;
     void *owner;
     struct pl_input *wanted; /* [room_wanted] for fetch */
@@ -314,6 +315,7 @@ static int leases_start(void *ctx, const struct pl_start *start) {
     if ((start->n_strips == 0 && !order.out) || (start->base != PL_NO_VECTOR && !order.base))
         return PL_ENOMEM;
     leases_base_over(l, start->worker);
+    if (l->made) l->made(l->owner, start->version);
     pl_note_pack(&order, &(struct pl_run_note){.version = start->version,
                                                .lr = start->lr,
                                                .acked = start->acked,
@@ -362,8 +364,10 @@ static enum pl_removal leases_end(void *ctx, int worker, enum pl_life_event even
 }
 
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner),
-                                  pl_leases_end *end, void *owner) {
+                                  void (*made)(void *owner, uint64_t version), pl_leases_end *end,
+                                  void *owner) {
     l->update = update;
+    l->made = made;
     l->end = end;
     l->owner = owner;
     static const struct pl_host_sharing sharing = {leases_writable, leases_settle};

@@ -28,11 +28,13 @@ int pl_leases_new(const struct pl_job *job, size_t dim, const struct pl_transpor
                   struct pl_port *port, struct pl_leases **out);
 void pl_leases_free(struct pl_leases *l); /* NULL is fine */
 
-/* What an engine needs of its host. update(owner), if not NULL, is called before each update, and
- * end(owner, …) does what its namesake in struct pl_host_ops does. */
+/* What an engine needs of its host. update(owner) is called before each update, made(owner,
+ * version) before a worker is told to compute on that version, and end(owner, …) does what its
+ * namesake in struct pl_host_ops does. They may be NULL. */
 typedef enum pl_removal pl_leases_end(void *owner, int worker, enum pl_life_event event, bool last);
 struct pl_host_ops pl_leases_host(struct pl_leases *l, void (*update)(void *owner),
-                                  pl_leases_end *end, void *owner);
+                                  void (*made)(void *owner, uint64_t version), pl_leases_end *end,
+                                  void *owner);
 void pl_leases_engine(struct pl_leases *l, struct pl_engine *e); /* before the first event */
 
 /* A client, which the server did not start, may write to its results after it has sent them. */

@@ -25,9 +25,19 @@ static uint64_t server_stamp(struct server *s) {
     return s->last_ns = now > s->last_ns ? now : s->last_ns + 1;
 }
 
+/* Before a client sees the version, and once per update. */
+void pl_server_made(void *server, uint64_t version) {
+    struct server *s = server;
+    if (!s->conf->gateway || !s->conf->claim || version <= s->noted) return;
+    s->noted = version;
+    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save_epoch, version);
+}
+
 static int server_event(struct server *s, struct pl_event *e, const char *defect) {
     e->now_ns = server_stamp(s);
-    return pl_engine_event(s->engine, e, defect, s->why);
+    int rc = pl_engine_event(s->engine, e, defect, s->why);
+    if (!rc) pl_server_made(s, s->view->version);
+    return rc;
 }
 
 static int server_connected(struct server *s, int worker) {
@@ -185,7 +195,8 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
 
 /* --- what is due by the clock ------------------------------------------------------------- */
 
-/* Updates that workers had seen, and that the checkpoint does not have. There may have been more,
+/* Updates that workers had seen, and that the checkpoint does not have, if the server before this
+ * one did not note how many it had made, or its machine was restarted. There may have been more,
  * which only workers have seen that did not come back. */
 void pl_server_lost(struct server *s) {
     uint64_t seen = s->gateway ? pl_gateway_seen(s->gateway) : 0;

@@ -11,6 +11,7 @@
 
 #include "learn/outcome.h"
 #include "run/checkpoint.h"
+#include "run/claim.h"
 #include "run/gateway.h"
 #include "transport/transport.h"
 
@@ -48,8 +49,9 @@ struct pl_server_conf {
     const char *save_dir;           /* folder for checkpoints; NULL: write none */
     uint64_t save_updates, save_ns; /* between two of them; 0: not used */
     size_t save_keep;
-    uint64_t save_epoch;   /* of this server, saved with each of them: gateway.h */
-    const char *save_text; /* the setup, saved with each of them, */
+    struct pl_claim *claim; /* of that folder, for a server with a gateway; or NULL */
+    uint64_t save_epoch;    /* of this server, saved with each of them: gateway.h */
+    const char *save_text;  /* the setup, saved with each of them, */
     const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */
     const char *save_schema;        /* what its data are (pl_data_schema), likewise; or NULL */
     const char *save_layout;        /* what applies to some tensors only, likewise; or NULL */

@@ -59,16 +59,16 @@ static int run_engine(struct server *s) {
     s->tile_threads = pl_tile_threads_of(s->shards.cut.range[0].n, s->job->n_threads,
                                          s->conf->transport->stream, s->port);
     const struct pl_start_ops *start = s->conf->transport->start;
-    struct pl_engine_conf conf = {.job = s->job,
-                                  .host = pl_leases_host(s->leases, run_update, run_remove, s),
-                                  .watch = s->conf->watch,
-                                  .gathers = true,
-                                  .trusts_workers = start && !start->processes,
-                                  .beat_ns = SERVER_BEAT,
-                                  .slice = pl_shards_slice(&s->shards, 0),
-                                  .parallel_for = pl_tile_threads_for(&s->tile_threads),
-                                  .writes =
-                                      s->conf->transport->stream ? pl_tile_threads_writes : NULL};
+    struct pl_engine_conf conf = {
+        .job = s->job,
+        .host = pl_leases_host(s->leases, run_update, pl_server_made, run_remove, s),
+        .watch = s->conf->watch,
+        .gathers = true,
+        .trusts_workers = start && !start->processes,
+        .beat_ns = SERVER_BEAT,
+        .slice = pl_shards_slice(&s->shards, 0),
+        .parallel_for = pl_tile_threads_for(&s->tile_threads),
+        .writes = s->conf->transport->stream ? pl_tile_threads_writes : NULL};
     float *w0;
     int rc = run_first(s, &w0);
     if (!rc && s->several && s->shards.group->scatter(s->port, w0, w0))
@@ -231,14 +231,33 @@ static int run_gather(struct server *s, bool *ended) {
                                 &p, ended, s->why);
 }
 
+/* How many updates the server before this one has made since the checkpoint. */
+static void run_lost(struct server *s) {
+    const struct pl_claim *c = s->conf->claim;
+    s->began = s->known = s->noted = s->view->version;
+    if (!s->conf->gateway || !c) return;
+    unsigned long long began = s->began, lost = c->version - s->began;
+    bool known = s->conf->from && strcmp(c->run, s->conf->gateway->run) == 0 &&
+                 c->epoch + 1 >= s->conf->save_epoch && c->version >= s->began;
+    if (known && lost == 0)
+        pl_log_note(&s->job->log, "continuing from update %llu; no update was lost", began);
+    if (known && lost > 0)
+        pl_log_warn(&s->job->log,
+                    "the server before this one had made update %llu, and this one continues from "
+                    "update %llu: %llu update%s lost",
+                    began + lost, began, lost, lost == 1 ? " was" : "s were");
+    if (known) s->known = UINT64_MAX; /* no worker knows more */
+    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save_epoch, s->began);
+}
+
 static int run_begin(struct server *s) {
     bool ended = false;
+    run_lost(s);
     int rc = run_measure_waits(s);
     if (!rc && s->conf->n_local == 0) rc = run_gateway(s);
     if (!rc) rc = run_gather(s, &ended);
     if (!rc && s->conf->n_local > 0) rc = run_gateway(s);
     if (!rc) rc = run_helpers(s);
-    s->began = s->known = s->view->version;
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);

@@ -55,7 +55,8 @@ struct server {
     bool left_alone;
     struct pl_clients clients;
     struct pl_gateway *gateway;     /* NULL: none */
-    uint64_t began, known;          /* the version it began with; the newest that it told of */
+    uint64_t began, known;          /* the version it began with; the newest that it told of; */
+    uint64_t noted;                 /* and that the claim has */
     struct pl_core_waited *waited;  /* [n_workers] by local workers, and from results of others */
     bool knows_waits;               /* somebody has measured them */
     struct pl_core_wait core;       /* of this thread, */
@@ -71,6 +72,7 @@ static inline uint64_t pl_server_now(const struct server *s) {
 
 int pl_server_news(struct server *s, const struct pl_news *n);
 void pl_server_lost(struct server *s); /* tells of updates that an earlier server had made */
+void pl_server_made(void *server, uint64_t version); /* notes it, if it is new */
 
 /* The whole current model; uses `room` if it is not a version here. 0, PL_ENOMEM or PL_ERUN. */
 static inline int pl_server_model(void *server, float *room, struct pl_model_now *out) {

@@ -147,7 +147,7 @@ static int shards_follower_do(struct shards_follower *f, const struct pl_log_ent
 
 static int shards_follower_engine(struct shards_follower *f, int rank, const float *w0) {
     struct pl_engine_conf conf = {.job = f->shards.job,
-                                  .host = pl_leases_host(f->leases, NULL, NULL, NULL),
+                                  .host = pl_leases_host(f->leases, NULL, NULL, NULL, NULL),
                                   .follows = true,
                                   .slice = pl_shards_slice(&f->shards, rank),
                                   .parallel_for = pl_tile_threads_for(&f->tile_threads)};

@@ -12,6 +12,22 @@ header() { # name
     tr -d '\r' <"$work/head" | sed -n "s/^$1: //ip"
 }
 
+# Kills the server in the middle of its updates. $from is the last checkpoint.
+kill_server() {
+    last=$(readlink "$work/saved/latest" || :)
+    until [ "$(readlink "$work/saved/latest" || :)" != "$last" ]; do sleep 0.01; done
+    kill -9 "$server"
+    wait "$server" || :
+    from=$(basename "$(readlink "$work/saved/latest")" .safetensors)
+    from=$(echo "${from#checkpoint-}" | sed "s/^0*//")
+}
+
+# The worker comes back, the n-th time. $seen is the newest version that it had.
+comes_back() { # n
+    until [ "$(lines "$work/w.out" "joining again after update")" = "$1" ]; do sleep 0.01; done
+    seen=$(sed -n 's/.*joining again after update \([0-9]*\).*/\1/p' "$work/w.out" | tail -n 1)
+}
+
 run="--data digits --model softmax --method async --workers 1 --delay const:t=0.002 \
     --checkpoint $work/saved --checkpoint-every 20 --resume auto"
 
@@ -21,34 +37,49 @@ serve before $run --updates 100000 --listen 127.0.0.1:0
 address=127.0.0.1:$port
 start_worker w "$address"
 await "$work/w.out" "as worker 1 of 1"
-until [ -L "$work/saved/latest" ]; do sleep 0.01; done
-kill -9 "$server"
-wait "$server" || :
-file=$(basename "$(readlink "$work/saved/latest")" .safetensors)
-file=${file#checkpoint-}
+kill_server
 # shellcheck disable=SC2086
 serve after $run --updates 100000 --listen "$address"
-await "$work/w.out" "joining again after update"
-seen=$(sed -n 's/.*joining again after update \([0-9]*\).*/\1/p' "$work/w.out")
-from=$(echo "$file" | sed "s/^0*//")
+comes_back 1
+await "$work/after.err" "lost"
+made=$(sed -n "s/.* before this one had made update \([0-9]*\), .*/\1/p" "$work/after.err")
+if [ -n "$made" ]; then
+    grep -q "from update $from: $((made - from)) update" "$work/after.err" || fail "$from, $made"
+else
+    grep -q "continuing from update $from; no update was lost" "$work/after.err" || fail "$from"
+    made=$from
+fi
+# the only worker had seen the last one, unless it had only just sent what that was made of
+[ "$made" = "$seen" ] || [ "$made" = $((seen + 1)) ] || fail "update $made; $seen were seen"
+
+echo "-- what was lost, if the machine was started again: what workers know"
+kill_server
+grep -q "at least" "$work/after.err" && fail "$(cat "$work/after.err")"
+sed 's/ [0-9a-f-]* / 00000000-0000-0000-0000-000000000000 /' "$work/saved/.lock" >"$work/lock"
+cat "$work/lock" >"$work/saved/.lock"
+# shellcheck disable=SC2086
+serve again $run --updates 100000 --listen "$address"
+comes_back 2
 if [ "$seen" -gt "$from" ]; then # it was not killed right after a checkpoint
-    await "$work/after.err" \
+    await "$work/again.err" \
         "seen update $seen, and this server continues from update $from: at least $((seen - from)) "
 fi
+grep -q "had made\|no update" "$work/again.err" && fail "$(cat "$work/again.err")"
 kill "$worker"
 wait "$worker" || fail "$(cat "$work/w.out")"
 kill "$server"
-wait "$server" || fail "$(cat "$work/after.err")"
+wait "$server" || fail "$(cat "$work/again.err")"
 
 echo "-- epochs"
 # shellcheck disable=SC2086
 serve third $run --updates 100000 --listen "$address"
+await "$work/third.err" "no update was lost" # the one before it had ended in good order
 join
 epoch=$(header Paceline-Epoch)
 dim=$(header Paceline-Dim)
 id=$(header Paceline-Run)
-[ "$epoch" = 3 ] && [ "$(header Paceline-Returns)" = 1 ] || fail "$(cat "$work/head")"
-join -H "Paceline-Run: $id" -H 'Paceline-Epoch: 4' -H 'Paceline-Seen: 5'
+[ "$epoch" = 4 ] && [ "$(header Paceline-Returns)" = 1 ] || fail "$(cat "$work/head")"
+join -H "Paceline-Run: $id" -H 'Paceline-Epoch: 5' -H 'Paceline-Seen: 5'
 head -1 "$work/head" | grep -q 403 || fail "a server with less: $(cat "$work/head")"
 grep -q "came after this one" "$work/body" "$work/third.err" || fail "$(cat "$work/body")"
 curl -s "http://127.0.0.1:$port/v1/setup" >"$work/setup"
