@@ -234,6 +234,13 @@ url=http://127.0.0.1:$port/v1/seats
 curl -sf -D "$work/head" -o "$work/about" -X POST -H 'Paceline-Protocol: 1' "$url"
 seat=$(tr -d '\r' <"$work/head" | sed -n 's/^Paceline-Seat: //ip')
 grep -q '"dim":4' "$work/about" || fail "$(cat "$work/about")"
+python3 - "$work/about" "$SOURCE_DIR/docs/network.md" <<'PY' || fail "docs/network.md"
+import json, re, sys
+keys = set(json.load(open(sys.argv[1])))
+table = open(sys.argv[2]).read().split("| Field | Meaning |")[1].split("\n\n")[0]
+rows = {k for row in re.findall(r"^\| (`.*?) \|", table, re.M) for k in re.findall("`(.*?)`", row)}
+assert rows == keys, "not described: %s; not there: %s" % (keys - rows, rows - keys)
+PY
 curl -sf -D "$work/head" -o "$work/w" -X POST -H 'Content-Length: 0' "$url/$seat/next"
 n=0
 while :; do # the gradient of |w|^2 / 2 is w
