@@ -1,5 +1,6 @@
 """Certificates for one job, if PACELINE_KEYS names none: rank 0 makes them and hands those of a
-worker to the other machines, over a store of PyTorch or in a folder that all machines share.
+worker to the other machines, over a store of PyTorch or in a folder that all machines share. In the
+folder are also the addresses of its machine.
 
 docs/network.md says how safe each way is."""
 
@@ -11,19 +12,22 @@ import ctypes as c
 import importlib
 import json
 import os
+import re
 import tempfile
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Dict, List, Union
 
 from . import _lib
-from ._roles import Role, Store, base_folder
+from ._roles import Role, Store, base_folder, elsewhere
 from .errors import RunError, UsageError, error
 
-__all__ = ["folder", "renewed"]
+__all__ = ["folder", "found", "renewed"]
 
 _HANDED = ("ca.pem", "worker.pem", "worker-key.pem")
-_MADE = (*_HANDED, "server.pem", "server-key.pem", "ca-key.pem")
+_ADDRESSES = "addresses"
+_MADE = (*_HANDED, _ADDRESSES, "server.pem", "server-key.pem", "ca-key.pem")
 _WAIT = 60.0  # seconds for which others wait for the keys of rank 0
 _DAYS = 365
 _had: Dict[Union[Store, str], str] = {}  # folders by channel
@@ -73,11 +77,15 @@ def _read(path: str) -> Dict[str, str]:
     return out
 
 
+def _put(path: str, name: str, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open(os.open(os.path.join(path, name), flags, 0o600), "w", encoding="ascii") as f:
+        f.write(text)
+
+
 def _write(path: str, files: Dict[str, str]) -> None:
     for name in _HANDED:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with open(os.open(os.path.join(path, name), flags, 0o600), "w", encoding="ascii") as f:
-            f.write(files[name])
+        _put(path, name, files[name])
 
 
 # --- a store --------------------------------------------------------------------------------------
@@ -110,17 +118,19 @@ def _keep(told: Dict[str, str]) -> str:
 # --- a folder -------------------------------------------------------------------------------------
 
 
-def _lay(path: str, files: Dict[str, str]) -> None:
-    """Puts the files into a new folder, which others see once it is complete."""
+def _lay(path: str, files: Dict[str, str], host: str) -> None:
+    """Puts the files and the addresses of this machine into a new folder, which others see once it
+    is complete."""
     if os.path.lexists(path):  # of a job that was killed
         _check(path)
-        if not set(os.listdir(path)) <= set(_HANDED):
+        if not set(os.listdir(path)) <= {*_HANDED, _ADDRESSES}:
             raise UsageError(
                 f"'{path}' has files that are no keys of a job; move them, or set PACELINE_KEYS"
             )
         _clear(path)
     new = tempfile.mkdtemp(prefix=".paceline-", dir=os.path.dirname(path))
     _write(new, files)
+    _put(new, _ADDRESSES, host)
     os.rename(new, path)
     atexit.register(_remove, path, os.getpid())
 
@@ -140,7 +150,7 @@ def _await(path: str) -> str:
         if time.monotonic() > end:
             raise RunError(
                 f"rank 0 has put no keys into '{path}' for {_WAIT:g} s; if its machine does not "
-                "share this folder, set PACELINE_KEYS"
+                "share this folder, set PACELINE_KEYS, and with mpirun MASTER_ADDR"
             )
         time.sleep(0.1)
         with contextlib.suppress(OSError):
@@ -155,7 +165,7 @@ def _obtain(role: Role) -> str:
     if role.serves:
         made = _make(role.host)
         if isinstance(at, str):
-            _lay(at, _read(made))
+            _lay(at, _read(made), role.host)
         else:
             store = _open(at, True)
             store.set("keys", json.dumps(_read(made)))
@@ -171,6 +181,22 @@ def folder(role: Role) -> str:
     if role.channel not in _had:
         _had[role.channel] = _obtain(role)
     return _had[role.channel]
+
+
+def found(role: Role) -> Role:
+    """The role of a rank that only the folder tells where rank 0 is. On rank 0's machine, all of the
+    addresses are that machine's own."""
+    at = role.channel
+    if role.serves or not role.listen or not isinstance(at, str):
+        return role
+    path = os.path.join(_await(at), _ADDRESSES)
+    with open(path, encoding="ascii") as f:
+        addresses = f.read(1000).split(",")
+    if not all(re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", a) for a in addresses):
+        raise RunError(f"'{path}' has no addresses of rank 0's machine; set MASTER_ADDR")
+    port = role.listen.rpartition(":")[2]
+    far = ",".join(f"{a}:{port}" for a in addresses if elsewhere(a))
+    return replace(role, socket=f"https://{far}") if far else role
 
 
 def renewed(role: Role) -> bool:

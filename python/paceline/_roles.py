@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import socket as sockets
 import stat
+import struct
 import tempfile
 import threading
 from dataclasses import dataclass, field, replace
@@ -13,7 +16,7 @@ from typing import Dict, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from .errors import UsageError
 
-__all__ = ["Role", "find", "joined", "next_run"]
+__all__ = ["Role", "elsewhere", "find", "joined", "next_run"]
 
 
 class Store(NamedTuple):
@@ -26,6 +29,8 @@ class Store(NamedTuple):
 
 
 _MPI = "mpi:"
+_ADDRESSES = 8  # of rank 0's machine, at most
+_SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ class Role:
     socket: str
     alone: bool = False  # no launcher: others may be started by hand
     restarted: bool = False  # in place of a process that has failed
-    listen: str = ""  # of rank 0: HOST:PORT where workers on other machines join
-    host: str = ""  # of rank 0 of a launcher: its address for other machines
+    listen: str = ""  # HOST:PORT at rank 0 where workers on other machines join
+    host: str = ""  # of rank 0 of a launcher: its addresses for other machines
     # how rank 0 hands keys to other machines: a store, or a folder; None: PACELINE_KEYS names them
     channel: Union[Store, str, None] = None
     # the name of the run, if a launcher's variables tell it; the server refuses others
@@ -102,7 +107,7 @@ def _tasks_on_first(env: Mapping[str, str], name: str) -> Optional[int]:
     return int(found.group(1)) if found else None
 
 
-def _elsewhere(address: str) -> bool:
+def elsewhere(address: str) -> bool:
     """Whether this is the address of another machine: no socket here can have it."""
     try:
         kind, _, _, _, at = sockets.getaddrinfo(address, 0, type=sockets.SOCK_DGRAM)[0]
@@ -113,6 +118,17 @@ def _elsewhere(address: str) -> bool:
     except OSError:
         return True
     return False
+
+
+def _addresses() -> str:
+    """Those of this machine that others may reach, with commas between them."""
+    found = []
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as s:
+        for _, name in sockets.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                got = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                found.append(sockets.inet_ntoa(got[20:24]))
+    return ",".join([a for a in found if not a.startswith("127.")][:_ADDRESSES])
 
 
 def _several(
@@ -126,7 +142,7 @@ def _several(
         where = f"{local} of them on one machine"
     elif launcher != "torchrun" and local is None and nodes is not None and nodes > 1:
         where = f"on {nodes} machines"
-    elif launcher == "torchrun" and local is None and master and _elsewhere(master):
+    elif launcher == "torchrun" and local is None and master and elsewhere(master):
         where = f"and MASTER_ADDR={master[:60]} is another machine"
     return where and f"{launcher} started {size} processes, {where}"
 
@@ -157,19 +173,24 @@ def _first_host(nodes: str) -> str:
 
 def _across(launcher: str, role: Role, where: str, job: str, env: Mapping[str, str]) -> Role:
     """The role in a run on several machines: those of rank 0's machine use its socket, the others
-    its address. `job` is the same on all of them."""
+    its address. `job` is the same on all of them. Open MPI tells no rank where rank 0 is, which
+    then writes its addresses beside the keys (_keys.found)."""
     nodes = env.get("SLURM_STEP_NODELIST", "") if launcher == "srun" else ""
     master = env.get("MASTER_ADDR", "") or _first_host(nodes)
     port = _number(env, "PACELINE_PORT")
     if port is None:
         port = (_number(env, "MASTER_PORT") or 29500) + 1
-    if not master:
+    shared = "OMPI_COMM_WORLD_RANK" in env and job and not env.get("PACELINE_KEYS")
+    host = master or (_addresses() if shared else "")
+    if not host:
         raise UsageError(f"{where}; set MASTER_ADDR to the address of rank 0's machine")
     if not env.get("PACELINE_KEYS"):
         role = replace(role, channel=_channel(launcher, job, port, where, env))
-    if role.rank == 0:
-        return replace(role, listen=f"0.0.0.0:{port}", host=master)
-    return replace(role, socket=f"https://{master}:{port}") if _elsewhere(master) else role
+    if role.rank == 0 or not master:
+        role = replace(role, listen=f"0.0.0.0:{port}", host=host if role.rank == 0 else "")
+    elif elsewhere(master):
+        role = replace(role, socket=f"https://{master}:{port}")
+    return role
 
 
 def _server_beside(rank: int, env: Mapping[str, str]) -> bool:
@@ -318,7 +339,7 @@ def next_run(role: Role) -> Role:
         return role
     if role.elsewhere:
         return replace(role, socket=_at_port(role.socket, number))
-    listen = _at_port(role.listen, number) if role.host else role.listen
+    listen = _at_port(role.listen, number) if role.job and role.listen else role.listen
     return replace(role, socket=f"{role.socket}.{number}", listen=listen)
 
 

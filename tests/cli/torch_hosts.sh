@@ -1,7 +1,7 @@
 #!/bin/sh
 # PyTorch on several hosts, which are network namespaces: two processes on each of three, started by
-# torchrun and as a launcher does, while a line is cut and a host dies; and as clients of a server
-# that dies with and without a standby.
+# torchrun, by mpirun and as a launcher does, while a line is cut and a host dies; and as clients of
+# a server that dies with and without a standby.
 . "${SOURCE_DIR:?}/tests/shell/hosts.sh"
 : "${BUILD_DIR:?}"
 python=/usr/bin/python3
@@ -78,11 +78,37 @@ done
 pids="$pids $started"
 all_end far
 # the same up to the order in which six gradients came and were added
-$python - "$work/near.0" "$work/far.0" <<'PY' || fail "$(cat "$work/near.0" "$work/far.0")"
+same() { # name of the other
+    $python - "$work/near.0" "$work/$1" <<'PY' || fail "$(cat "$work/near.0" "$work/$1")"
 import json, sys
 near, far = (json.load(open(name))["weights"] for name in sys.argv[1:])
 assert len(near) == 6 and all(abs(a - b) < 1e-5 for a, b in zip(near, far))
 PY
+}
+same far.0
+
+case $("${MPIEXEC:-false}" --version 2>&1) in
+*"Open MPI"*)
+    echo "-- mpirun on three hosts, and no variable says where rank 0 is"
+    # mpirun starts a daemon on each host by a program like ssh
+    cat >"$work/ssh" <<'SH'
+#!/bin/sh
+host=$1
+shift
+mkdir -p "$work/at.$host"
+TMPDIR=$work/at.$host exec ip netns exec "$net-$host" sh -c "$*"
+SH
+    chmod +x "$work/ssh"
+    mkdir "$work/shared"
+    export net work OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    (cd "$work/shared" && on s timeout 300 "$MPIEXEC" --mca plm_rsh_agent "$work/ssh" \
+        --mca oob_tcp_if_include 10.77.0.0/24 -host 1:2,2:2,3:2 -n 6 \
+        $python "$work/train.py" sync 30 0) >"$work/mpi.0" 2>"$work/mpi.err" ||
+        fail "$(cat "$work/mpi.err")"
+    same mpi.0
+    [ -z "$(ls -A "$work/shared")" ] || fail "$(ls -A "$work/shared")"
+    ;;
+esac
 
 echo "-- PyTorch while a line is cut and a host dies"
 await_lines() { # pattern, number

@@ -20,7 +20,7 @@ out, method, what, backend = sys.argv[1:]
 rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 each = n // 2  # ranks of a group
 if what == "far":  # the second group is on another machine
-    _roles._elsewhere = lambda address: rank >= each
+    _roles.elsewhere = lambda address: rank >= each
 place = torch.device("cuda", rank % each) if backend == "nccl" else torch.device("cpu")
 if backend == "nccl":
     torch.cuda.set_device(place)

@@ -83,7 +83,7 @@ print(" ".join(["done"] * 40))
 FAR = """
 import sys
 from paceline import _roles
-_roles._elsewhere = lambda address: _roles.find.rank == 1
+_roles.elsewhere = lambda address: _roles.find.rank == 1
 _roles.find.rank = int(sys.argv[2])
 """
 

@@ -6,6 +6,8 @@ import dataclasses
 import gc
 import io
 import os
+import shutil
+import tempfile
 import threading
 import time
 import unittest
@@ -18,7 +20,7 @@ import paceline
 import paceline.torch as pl
 from ksync import KSync
 from pages import run_examples
-from paceline import _roles
+from paceline import _keys, _roles
 from workers import CROSS_ENTROPY, backward, batch, free_port, net, roles, together
 
 SGD = torch.optim.SGD
@@ -456,6 +458,39 @@ class Machines(unittest.TestCase):
             by_hand,
         ):
             self.assertEqual(_roles.find(env).rank, 1)
+
+    def test_addresses_of_rank_0(self):
+        """Under Open MPI they are in a folder that only this user can read."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        env = {f"OMPI_COMM_WORLD_{k}": v for k, v in (("SIZE", "4"), ("LOCAL_SIZE", "2"))}
+        env.update(PMIX_NAMESPACE="9", PWD=folder, PACELINE_PORT="7000")
+        with unittest.mock.patch("paceline._roles._addresses", lambda: "192.0.2.1,203.0.113.1"):
+            first = _roles.find(dict(env, OMPI_COMM_WORLD_RANK="0"))
+            role = _roles.find(dict(env, OMPI_COMM_WORLD_RANK="1"))
+        self.assertEqual((first.host, first.listen), ("192.0.2.1,203.0.113.1", "0.0.0.0:7000"))
+        self.assertEqual(first.channel, role.channel)
+        keys = os.path.join(folder, ".paceline-keys-9")
+        os.mkdir(keys, 0o700)
+
+        def found(addresses, role=role):
+            with open(os.path.join(keys, "addresses"), "w", encoding="ascii") as f:
+                f.write(addresses)
+            return _keys.found(role).socket
+
+        # 192.0.2.1 and 203.0.113.1 are nobody's
+        self.assertEqual(found("192.0.2.1,127.0.0.1"), "https://192.0.2.1:7000")
+        self.assertEqual(found("192.0.2.1,203.0.113.1"), "https://192.0.2.1:7000,203.0.113.1:7000")
+        self.assertEqual(found("127.0.0.1"), role.socket)
+        with unittest.mock.patch("paceline._roles._made", {}):
+            second = [_roles.next_run(role) for _ in range(2)][1]
+        self.assertEqual(found("192.0.2.1", second), "https://192.0.2.1:7002")
+        for bad in ("", "example.com", "192.0.2.1:80", "192.0.2.1\n"):
+            with self.assertRaisesRegex(paceline.RunError, "has no addresses.*MASTER_ADDR"):
+                found(bad)
+        os.chmod(keys, 0o750)
+        with self.assertRaisesRegex(paceline.UsageError, "only this user can read"):
+            found("192.0.2.1")
 
     def test_names_of_runs(self):
         """All ranks of a job have the same name for a run, on all machines; other jobs have others."""

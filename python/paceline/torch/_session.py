@@ -139,6 +139,7 @@ class Session:
             begin(self.role.init, {"evict": _EVICT, **options, **unlimited}, tensors, layout)
         if self.role.serves:
             self._serve(options, tensors, layout, steps)
+        self.role = _keys.found(self.role)
         del kept
         claims = self._follows and bool(self._token)
         self._client = self._join(
