@@ -241,6 +241,41 @@ class Changes(unittest.TestCase):
         with unittest.mock.patch("paceline.torch._vector._FLAT_ON", ("cpu",)):
             self.one(make, move, self.OTHER)
 
+    def test_other_parameters(self):
+        """Parameters that a script replaces, removes or adds, and that the run does not train."""
+        make = lambda m: SGD(m.parameters(), lr=0.1)
+
+        def replace(opt, model):
+            model[0].weight = torch.nn.Parameter(model[0].weight.detach().clone())
+
+        def replace_module(opt, model):
+            model[2] = torch.nn.Linear(8, 3)
+
+        def remove(opt, model):
+            model[0].bias = None
+
+        def add(opt, model):
+            model.add_module("more", torch.nn.Linear(3, 3))
+
+        def tied():
+            model = net(norm=True, width=3)
+            model[3].bias = model[1].bias
+            return model
+
+        def untie(opt, model):
+            model[3].bias = torch.nn.Parameter(model[3].bias.detach().clone())
+
+        for method in ("sync", "local-sgd:u=1"):
+            for change, name, model in (
+                (replace, "0.weight", net),
+                (remove, "0.bias", net),
+                (untie, "3.bias", tied),
+            ):
+                self.one(make, change, f"'{name}' has been removed or replaced", method, model)
+            self.one(make, replace_module, "'2.weight' has been added", method)
+            self.one(make, add, "'more.weight' has been added", method)
+        self.one(make, lambda opt, model: None, None, model=tied)
+
     def test_hyper_parameters(self):
         momentum = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 

@@ -79,6 +79,13 @@ class Vector:
         self.tensors = self.params + self.buffers
         self._exact = [not p.is_floating_point() for p in self.params]
         self._exact += [n in exact for n, _ in buffers]
+        self._model, self._checks = model, 0
+        # every place that has one of the parameters, also if several share it
+        self._places = [
+            (m._parameters, leaf, p, f"{path}.{leaf}" if path else leaf)
+            for path, m in model.named_modules()
+            for leaf, p in m._parameters.items()
+        ]
         # modules may put another tensor in the place of a buffer
         at = [n.rpartition(".") for n, _ in buffers]
         self._owners = [(model.get_submodule(path)._buffers, leaf) for path, _, leaf in at]
@@ -394,8 +401,31 @@ class Vector:
 
     # --- whether it is still the same ----------------------------------------------------------
 
+    def _check_places(self) -> None:
+        """Raises if the model has other parameters. New ones are looked for in steps 1, 2, 4, 8, … and
+        in every 64th."""
+        for owner, leaf, p, name in self._places:
+            if owner.get(leaf) is not p:
+                raise UsageError(
+                    f"parameter '{name}' has been removed or replaced by another object since the run "
+                    "began, which trains the first; change it in place and call opt.set_weights(), or "
+                    "make a new paceline.torch.Optimizer after close()"
+                )
+        self._checks += 1
+        if self._checks % 64 and self._checks & (self._checks - 1):
+            return
+        known = {id(p) for p in self.params}
+        for name, p in self._model.named_parameters():
+            if id(p) not in known:
+                raise UsageError(
+                    f"parameter '{name}' has been added to the model since the run began, which does "
+                    "not train it; make a new paceline.torch.Optimizer after close()"
+                )
+
     def check(self) -> None:
-        """Raises if tensors have other shapes, or have left the flat tensor."""
+        """Raises if the model has other parameters, or they have other shapes or have left the flat
+        tensor."""
+        self._check_places()
         for name, t, shape in zip(self.names, self.tensors, self.shapes):
             if t.shape != shape:
                 raise UsageError(
