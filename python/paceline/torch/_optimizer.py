@@ -20,6 +20,7 @@ from ._evaluator import Evaluation
 from ._group import Follower, Group, Leader
 from ._reference import Reference
 from ._saving import Saving
+from ._scaling import Scaling
 from ._session import Session
 from ._state import State
 from ._translate import (
@@ -143,6 +144,7 @@ class Optimizer(torch.optim.Optimizer):
         self._reported: Tuple[Any, int] = (None, 0)
         self._counts = {"steps": 0, "results": 0, "abandoned": 0}
         self._losses: List[float] = []
+        self._scaling = Scaling(self, optimizer)
 
         if method is not None:
             options["method"] = method
@@ -321,6 +323,7 @@ class Optimizer(torch.optim.Optimizer):
             self._next_task()
             return
         self._check()
+        self._scaling.check()
         self._counts["steps"] += 1
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
