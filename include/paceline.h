@@ -131,12 +131,12 @@ PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const 
                              const char **json);
 
 /* What the method of a setup consists of, as a JSON object: "name"; "policy", "tuner", "correct",
- * "reduce", "optim", "local", "filter", each as a spec; "sends" ("gradients", "deltas", "models" or
- * "ranges"); and five flags, 0 or 1: "synchronous" (every update waits for all workers and is the
- * mean of their gradients), "averages" (it waits, and adds the mean of their changes of the model),
- * "local_steps" (workers take steps between contacts), "any_optimizer" (any optimizer of the worker
- * can take those steps) and "fixed_optim" (the method works with this optimizer alone). Checks no
- * more than the specs. The text is valid until the next call with this setup. */
+ * "reduce", "optim", "local", "filter", each as a spec; "parts", the names in each; "needs", as
+ * in pl_item; "sends" ("gradients", "deltas", "models" or "ranges"); and five flags, 0 or 1:
+ * "synchronous" (every update waits for all workers and is the mean of their gradients), "averages"
+ * (it waits, and adds the mean of their changes of the model), "local_steps" (workers take steps
+ * between contacts), "any_optimizer" (any optimizer of the worker can take those steps) and
+ * "fixed_optim" (this one alone works). Checks the specs alone. Valid until the next call. */
 PL_API int pl_setup_method(pl_setup *setup, const char **json);
 
 /* The cores that this process may use: the default of "workers" in a real run. */
@@ -538,8 +538,8 @@ struct pl_item {
     char detail[400];  /* of a method: the choices it stands for, apart from defaults; of an
                           optimizer: its learning rate, unless one is given; of an option: the
                           names of the commands that accept it; otherwise "" */
-    unsigned
-        commands; /* of an option: the commands that accept it (enum pl_command); otherwise 0 */
+    const char *facts; /* an object: "needs" ("ratings", …); of a method also "method", as above */
+    unsigned commands; /* of an option: those that accept it (enum pl_command); otherwise 0 */
     size_t n_options;
     const struct pl_item_option *option;
 };

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from . import _lib, _structs
 from ._record import record
@@ -32,7 +33,9 @@ class Item:
 
     >>> item = paceline.catalog("delay")[0]
     >>> item.family, item.name
-    ('delay', 'const')"""
+    ('delay', 'const')
+    >>> [i.method["policy"] for i in paceline.catalog("method") if "matrix" in i.needs]
+    ['blocks', 'strata', 'blocks:fine=yes']"""
 
     family: str
     name: str
@@ -42,6 +45,8 @@ class Item:
     command: str  # a command that tries it
     detail: str
     options: List[ItemOption]
+    needs: List[str]  # what it needs of a run
+    method: Dict[str, Any]  # of a method: what Setup(method=name).method() returns; otherwise empty
 
 
 def catalog(family: Optional[str] = None) -> List[Item]:
@@ -58,7 +63,9 @@ def catalog(family: Optional[str] = None) -> List[Item]:
             record(ItemOption, o, default=from_c(getattr(o, "def")))
             for o in (i.option[n] for n in range(i.n_options))
         ]
-        items.append(record(Item, i, options=options))
+        facts = json.loads(i.facts)
+        method = facts.get("method", {})
+        items.append(record(Item, i, options=options, needs=facts["needs"], method=method))
 
     lib = _lib.library()
     status = lib.pl_list(family.encode() if family else None, _structs.ON_ITEM(each), None)

@@ -63,8 +63,8 @@ class Item(c.Structure):
     """struct pl_item"""
 
     _fields_ = declared(
-        "char *family, *family_brief, *name, *brief, *paper, *when, command[200], detail[400]; "
-        "unsigned commands; size_t n_options; ItemOption *option;"
+        "char *family, *family_brief, *name, *brief, *paper, *when, command[200], detail[400], "
+        "*facts; unsigned commands; size_t n_options; ItemOption *option;"
     )
 
 

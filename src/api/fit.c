@@ -46,16 +46,23 @@ static unsigned fit_chain_needs(const struct pl_chain *c) {
     return needs;
 }
 
-/* The seven columns. */
+void pl_fit_needs(const struct pl_job *job, unsigned needs[PL_N_COLUMNS]) {
+    const struct pl_choice *const one[PL_N_COLUMNS] = {
+        &job->policy, &job->tuner, &job->correct, NULL, &job->optim, &job->local, &job->filter};
+    const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        needs[i] = one[i] ? one[i]->entry->needs : fit_chain_needs(&job->reduce);
+    if (policy->peers || policy->grid) needs[PL_COLUMN_POLICY] |= PL_NEEDS_ONE_SERVER;
+    if (policy->grid) needs[PL_COLUMN_POLICY] |= PL_NEEDS_MATRIX;
+}
+
 static void fit_columns(struct fit *f) {
     const struct pl_job *job = &f->built->job;
     const struct pl_policy *policy = (const struct pl_policy *)job->policy.entry;
     bool tuned = ((const struct pl_tuner *)job->tuner.entry)->moves & PL_USES_K;
     struct pl_sizes size = job->groups;
-    const unsigned needs[PL_N_COLUMNS] = {policy->id.needs,          job->tuner.entry->needs,
-                                          job->correct.entry->needs, fit_chain_needs(&job->reduce),
-                                          job->optim.entry->needs,   job->local.entry->needs,
-                                          job->filter.entry->needs};
+    unsigned needs[PL_N_COLUMNS];
+    pl_fit_needs(job, needs);
     struct pl_party *column[PL_N_COLUMNS];
     for (int i = 0; i < PL_N_COLUMNS; i++)
         column[i] = fit_add(f, (struct pl_party){.what = pl_column_family[i]->name,
@@ -63,8 +70,6 @@ static void fit_columns(struct fit *f) {
                                                  .needs = needs[i],
                                                  .family = pl_column_family[i]});
     column[PL_COLUMN_POLICY]->lacks = pl_policy_lacks(policy);
-    if (policy->peers || policy->grid) column[PL_COLUMN_POLICY]->needs |= PL_NEEDS_ONE_SERVER;
-    if (policy->grid) column[PL_COLUMN_POLICY]->needs |= PL_NEEDS_MATRIX;
     if (pl_filter_any(&job->filter)) column[PL_COLUMN_FILTER]->lacks = PL_NEEDS_NO_FILTER;
     if (size.most == 1) return;
     struct pl_party grouping = *column[tuned ? PL_COLUMN_TUNER : PL_COLUMN_POLICY];

@@ -1,10 +1,13 @@
 /* pl_list: everything that a spec can name, for `paceline list`, the manual, completion and other
  * programs. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/setup.h"
 #include "base/hint.h"
+#include "base/json.h"
+#include "base/needs.h"
 #include "core/tuner.h"
 #include "sys/numerals.h"
 
@@ -129,17 +132,43 @@ static void list_command(const struct pl_family *f, const struct pl_entry *e, ch
     if (option) pl_append(out, max, " %s", more);
 }
 
+/* --- what it needs, and what a method is ------------------------------------------------------ */
+
+/* As an object; NULL if out of memory. The caller frees it. */
+static char *list_facts(const struct pl_family *f, const struct pl_entry *e) {
+    pl_setup *s = NULL;
+    struct pl_json j = {0};
+    int rc = PL_OK;
+    pl_json_open(&j, NULL, '{');
+    if (f == &pl_recipe_family) {
+        if ((rc = pl_setup_new(&s)) || (rc = pl_setup_set(s, "method", e->name)))
+            j.failed = true;
+        else
+            rc = pl_method_print(s, &j, "method");
+        pl_setup_free(s);
+    } else {
+        pl_needs_print(e->needs, &j);
+    }
+    pl_json_close(&j, '}');
+    if (!rc && !j.failed) return j.text;
+    free(j.text);
+    return NULL;
+}
+
 /* --- the items ----------------------------------------------------------------------------- */
 
-static void list_entry(const struct pl_family *f, const struct pl_entry *e,
-                       void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
+static int list_entry(const struct pl_family *f, const struct pl_entry *e,
+                      void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
     struct pl_item_option option[LIST_OPTIONS];
+    char *facts = list_facts(f, e);
+    if (!facts) return PL_ENOMEM;
     struct pl_item item = {.family = f->name,
                            .family_brief = f->brief,
                            .name = e->name,
                            .brief = e->brief,
                            .paper = e->paper,
                            .when = "",
+                           .facts = facts,
                            .n_options = list_options(e->opts, option),
                            .option = option};
     list_command(f, e, item.command, sizeof item.command);
@@ -158,6 +187,8 @@ static void list_entry(const struct pl_family *f, const struct pl_entry *e,
         pl_append(item.detail, sizeof item.detail, "--lr %g", ((const struct pl_optim *)e)->lr);
     }
     each(ctx, &item);
+    free(facts);
+    return PL_OK;
 }
 
 /* The commands that read an option, in the item's detail. A replay is a simulation with changes. */
@@ -181,6 +212,7 @@ static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void
                                .brief = option[i].help,
                                .paper = "",
                                .when = "",
+                               .facts = "{\"needs\":[]}",
                                .n_options = 1,
                                .option = &option[i]};
         item.commands = pl_setup_opts[i].flags & LIST_COMMANDS;
@@ -192,18 +224,20 @@ static void list_setup(void (*each)(void *ctx, const struct pl_item *item), void
 int pl_list(const char *family, void (*each)(void *ctx, const struct pl_item *item), void *ctx) {
     PL_NUMERALS;
     bool found = false;
+    int rc = PL_OK;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         if (family && strcmp(family, families[f]->name) != 0) continue;
         found = true;
-        for (const struct pl_entry *const *e = families[f]->table; *e; e++)
-            list_entry(families[f], *e, each, ctx);
-        if (families[f] == &pl_model_family) list_entry(families[f], &list_none.id, each, ctx);
+        for (const struct pl_entry *const *e = families[f]->table; !rc && *e; e++)
+            rc = list_entry(families[f], *e, each, ctx);
+        if (!rc && families[f] == &pl_model_family)
+            rc = list_entry(families[f], &list_none.id, each, ctx);
     }
-    if (!family || strcmp(family, "option") == 0) {
+    if (!rc && (!family || strcmp(family, "option") == 0)) {
         found = true;
         list_setup(each, ctx);
     }
-    return found ? PL_OK : PL_EUSAGE;
+    return rc ? rc : found ? PL_OK : PL_EUSAGE;
 }
 
 int pl_hint(const char *kind, const char *word, char *out, size_t max) {

@@ -1,9 +1,10 @@
-/* pl_setup_method: what a setup's method consists of, for programs that have to know. */
+/* pl_setup_method: what a setup's method consists of and needs, for programs that have to know. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/setup.h"
+#include "api/fit.h"
 #include "base/json.h"
+#include "base/needs.h"
 #include "core/filter.h"
 #include "core/groups.h"
 #include "sys/numerals.h"
@@ -45,13 +46,32 @@ static uint64_t method_reference_every(const struct pl_choice *filter) {
     return (uint64_t)((const struct pl_filter_trust *)filter->conf)->every;
 }
 
-static void method_print(const struct pl_built *b, struct pl_json *j) {
+/* The names in the columns: several where a spec is a chain. */
+static void method_print_parts(const struct pl_job *job, struct pl_json *j) {
+    const struct pl_choice *const one[PL_N_COLUMNS] = {
+        &job->policy, &job->tuner, &job->correct, NULL, &job->optim, &job->local, &job->filter};
+    pl_json_open(j, "parts", '{');
+    for (int i = 0; i < PL_N_COLUMNS; i++) {
+        pl_json_open(j, pl_column_family[i]->name, '[');
+        for (int n = 0; n < (one[i] ? 1 : job->reduce.n); n++)
+            pl_json_text(j, NULL, (one[i] ? one[i] : &job->reduce.link[n])->entry->name);
+        pl_json_close(j, ']');
+    }
+    pl_json_close(j, '}');
+}
+
+static void method_print(const struct pl_built *b, struct pl_json *j, const char *key) {
     static const char *const sends[] = {"gradients", "deltas", "models", "ranges"};
     const struct pl_local *local = (const struct pl_local *)b->job.local.entry;
     const struct pl_entry *optim = b->job.optim.entry;
-    pl_json_open(j, NULL, '{');
+    unsigned needs[PL_N_COLUMNS], all = 0;
+    pl_json_open(j, key, '{');
     pl_json_text(j, "name", b->method);
     for (int i = 0; i < PL_N_COLUMNS; i++) pl_json_text(j, pl_column_family[i]->name, b->given[i]);
+    method_print_parts(&b->job, j);
+    pl_fit_needs(&b->job, needs);
+    for (int i = 0; i < PL_N_COLUMNS; i++) all |= needs[i];
+    pl_needs_print(all, j);
     pl_json_text(j, "sends", sends[local->sends]);
     pl_json_whole(j, "local_steps", local->applies_weight_decay);
     pl_json_whole(j, "any_optimizer", local->plain && local->plain(b->job.local.conf));
@@ -60,20 +80,26 @@ static void method_print(const struct pl_built *b, struct pl_json *j) {
     pl_json_whole(j, "synchronous", method_is_synchronous(b));
     pl_json_whole(j, "averages", method_averages(b));
     pl_json_close(j, '}');
+    if (key) pl_needs_print(all, j); /* as every item of pl_list */
 }
 
-int pl_setup_method(pl_setup *s, const char **json) {
-    PL_NUMERALS;
+int pl_method_print(pl_setup *s, struct pl_json *j, const char *key) {
     struct pl_built built = {.schedule = "constant", .average = "none"};
-    struct pl_json j = {0};
     int64_t workers = pl_setup_resolve(s, PL_HOST_VIRTUAL);
     built.job.n_workers = (int)s->conf.workers;
     s->conf.workers = workers;
     s->why.text[0] = '\0';
     int rc = pl_build_columns(s, &built, &s->why);
-    if (!rc) method_print(&built, &j);
+    if (!rc) method_print(&built, j, key);
     pl_built_free(&built);
-    if (!rc && j.failed) rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    if (!rc && j->failed) rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    return rc;
+}
+
+int pl_setup_method(pl_setup *s, const char **json) {
+    PL_NUMERALS;
+    struct pl_json j = {0};
+    int rc = pl_method_print(s, &j, NULL);
     if (rc) {
         free(j.text);
         return rc;

@@ -192,6 +192,10 @@ struct pl_built {
  * rest of the method, or the defaults of a policy that was given without a method. */
 int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why *why);
 
+/* The object of pl_setup_method, as a member of another if there is a key. */
+struct pl_json;
+int pl_method_print(struct pl_setup *s, struct pl_json *j, const char *key);
+
 /* Resolves (pl_setup_resolve) and checks everything; opens data, model and laws. Free with
  * pl_built_free. */
 int pl_build(struct pl_setup *setup, enum pl_host host, struct pl_built *out);

@@ -6,37 +6,47 @@
  * has advice of its own, that is printed instead of another entry's name. */
 static const struct {
     unsigned need;
+    const char *name; /* for programs */
     const char *needs, *lacks, *advice;
 } needs_row[] = {
-    {PL_NEEDS_MODEL, "needs tasks that compute something", "simulates timing alone",
+    {PL_NEEDS_MODEL, "model", "needs tasks that compute something", "simulates timing alone",
      "use a model, for example --model quadratic"},
-    {PL_NEEDS_MATRIX, "hands out blocks of a matrix", "has none",
+    {PL_NEEDS_MATRIX, "matrix", "hands out blocks of a matrix", "has none",
      "use --model mf --data ratings:FILE, or --data lowrank to try it"},
-    {PL_NEEDS_RATINGS, "needs ratings", "has none",
+    {PL_NEEDS_RATINGS, "ratings", "needs ratings", "has none",
      "use --data ratings:FILE, or --data lowrank to try it"},
-    {PL_NEEDS_DATA, "needs training samples", "has no data", "use a model that has data"},
-    {PL_NEEDS_REFERENCE, "compares with a gradient on samples of the server", "has no data",
-     "use a model that has data"},
-    {PL_NEEDS_LABELS, "needs class labels", "has none", NULL},
-    {PL_NEEDS_SERVER_MODEL, "needs a model at a server", "keeps a model at every worker instead",
-     NULL},
-    {PL_NEEDS_PARTS, "works on blocks of a matrix", "hands out the whole model",
+    {PL_NEEDS_DATA, "data", "needs training samples", "has no data", "use a model that has data"},
+    {PL_NEEDS_REFERENCE, "reference", "compares with a gradient on samples of the server",
+     "has no data", "use a model that has data"},
+    {PL_NEEDS_LABELS, "labels", "needs class labels", "has none", NULL},
+    {PL_NEEDS_SERVER_MODEL, "server-model", "needs a model at a server",
+     "keeps a model at every worker instead", NULL},
+    {PL_NEEDS_PARTS, "parts", "works on blocks of a matrix", "hands out the whole model",
      "use --policy blocks or --policy strata with --model mf"},
-    {PL_NEEDS_WHOLE_VECTORS, "needs the whole model", "hands out blocks of it", NULL},
-    {PL_NEEDS_BASE, "needs the version that a task was computed on", "keeps no old versions", NULL},
-    {PL_NEEDS_ONE_AT_A_TIME, "takes contributions one at a time", "makes larger groups",
-     "use a policy with k=1"},
-    {PL_NEEDS_ONE_SERVER, "needs whole vectors at one server", "divides them among servers",
-     "use servers 1"},
-    {PL_NEEDS_SIMULATION, "is for simulated runs",
+    {PL_NEEDS_WHOLE_VECTORS, "whole-vectors", "needs the whole model", "hands out blocks of it",
+     NULL},
+    {PL_NEEDS_BASE, "base", "needs the version that a task was computed on",
+     "keeps no old versions", NULL},
+    {PL_NEEDS_ONE_AT_A_TIME, "one-at-a-time", "takes contributions one at a time",
+     "makes larger groups", "use a policy with k=1"},
+    {PL_NEEDS_ONE_SERVER, "one-server", "needs whole vectors at one server",
+     "divides them among servers", "use servers 1"},
+    {PL_NEEDS_SIMULATION, "simulation", "is for simulated runs",
      "has a network, faults and memory of its own that cannot be set or seen", NULL},
-    {PL_NEEDS_PROCESSES, "needs workers that are processes", "starts threads",
+    {PL_NEEDS_PROCESSES, "processes", "needs workers that are processes", "starts threads",
      "use --spawn processes"},
-    {PL_NEEDS_OUR_WORKERS, "is computed by workers of this library",
+    {PL_NEEDS_OUR_WORKERS, "our-workers", "is computed by workers of this library",
      "lets other programs join, which send gradients", NULL},
-    {PL_NEEDS_NO_FILTER, "is made where a group is committed",
+    {PL_NEEDS_NO_FILTER, "no-filter", "is made where a group is committed",
      "judges contributions when they arrive", NULL},
 };
+
+void pl_needs_print(unsigned needs, struct pl_json *j) {
+    pl_json_open(j, "needs", '[');
+    for (size_t i = 0; i < sizeof needs_row / sizeof *needs_row; i++)
+        if (needs & needs_row[i].need) pl_json_text(j, NULL, needs_row[i].name);
+    pl_json_close(j, ']');
+}
 
 const struct pl_entry *pl_needs_first(const struct pl_family *family, unsigned lacks) {
     for (const struct pl_entry *const *e = family ? family->table : NULL; e && *e; e++)

@@ -7,6 +7,7 @@
 #ifndef PL_BASE_NEEDS_H
 #define PL_BASE_NEEDS_H
 
+#include "base/json.h"
 #include "base/opt.h"
 
 struct pl_party {
@@ -23,6 +24,9 @@ struct pl_party {
 /* 0 if no party needs what another one lacks; otherwise PL_EUSAGE and a sentence that names both
  * and what to type instead. */
 int pl_needs_check(const struct pl_party *party, int n, struct pl_why *why);
+
+/* The names of these needs, as the member "needs" of an object. */
+void pl_needs_print(unsigned needs, struct pl_json *j);
 
 /* The first entry of a family that needs nothing of `lacks`; NULL if there is none. */
 const struct pl_entry *pl_needs_first(const struct pl_family *family, unsigned lacks);

@@ -225,7 +225,9 @@ static void list_object(void *ctx, const struct pl_item *item) {
     json_t *x = json_pack("{ss ss ss ss ss ss ss so}", "family", item->family, "name", item->name,
                           "brief", item->brief, "paper", item->paper, "when", item->when, "command",
                           item->command, "detail", item->detail, "options", list_options(item));
-    if (json_array_append_new(o->all, x)) o->lost = true;
+    json_t *facts = json_loads(item->facts, 0, NULL);
+    if (!facts || json_object_update(x, facts) || json_array_append_new(o->all, x)) o->lost = true;
+    json_decref(facts);
 }
 
 /* One array with an object per item of these families, or with these names. */

@@ -1,4 +1,5 @@
 /* paceline race: compares several methods on one workload with common random numbers. */
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +109,9 @@ static int race_check(const struct race *r) {
         if (status == CLI_OK &&
             ((rc = pl_setup_check(one)) || (rc = pl_setup_method(one, &method))))
             status = cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(one));
-        e->synchronous = strstr(method, "\"synchronous\":1") != NULL;
+        json_t *of = json_loads(method, 0, NULL);
+        e->synchronous = json_integer_value(json_object_get(of, "synchronous")) != 0;
+        json_decref(of);
         pl_setup_free(one);
         if (status != CLI_OK) return status;
     }

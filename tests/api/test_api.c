@@ -191,6 +191,8 @@ static void list_one(void *ctx, const struct pl_item *item) {
     bool option = strcmp(item->family, "option") == 0;
     bool optim = strcmp(item->family, "optim") == 0; /* its detail: --lr 0.1 */
     assert_true((item->detail[0] != '\0') == (method || option || optim));
+    assert_non_null(strstr(item->facts, "\"needs\":["));
+    assert_true((strstr(item->facts, "{\"method\":{\"name\":") == item->facts) == method);
     for (size_t i = 0; i < item->n_options; i++) {
         assert_true(item->option[i].name[0] && item->option[i].help[0] && item->option[i].def);
         assert_true(item->option[i].accepts[0]);

@@ -138,6 +138,9 @@ works list --json filter kasync
 grep -q '^\[{"family":"filter","name":"none",' out || fail "list --json filter: $(cat out)"
 grep -q '{"family":"method","name":"kasync",' out || fail "list --json kasync: $(cat out)"
 ! grep -q '"family":"optim"' out || fail "list --json filter kasync: too much"
+works list --json zeno++
+grep -q '"method":{"name":"zeno++","policy":"kasync:k=1".*},"needs":\["reference",' out ||
+    fail "list --json zeno++: $(cat out)"
 refused 2 "did you mean 'kasync'?" list --json kasinc
 
 step "unknown names, with the nearest"

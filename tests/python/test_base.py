@@ -108,6 +108,21 @@ class Base(unittest.TestCase):
         for option in paceline.catalog("option"):
             setup.get(option.name)
 
+    def test_the_catalog_has_what_a_method_is_and_needs(self):
+        methods = {item.name: item for item in paceline.catalog("method")}
+        for name, item in methods.items():
+            self.assertEqual(item.method, paceline.Setup(method=name).method())
+            self.assertEqual(item.method["needs"], item.needs)
+            for family in "policy tuner correct reduce optim local filter".split():
+                known = {i.name: i for i in paceline.catalog(family)}
+                self.assertTrue(item.method[family])
+                for part in item.method["parts"][family]:
+                    self.assertLessEqual(set(known[part].needs), set(item.needs), name)
+        self.assertIn("matrix", methods["dsgd"].needs)
+        chain = paceline.Setup(method="sync", reduce="nnm:f=1+trimmed:f=1", workers=7).method()
+        self.assertEqual(chain["parts"]["reduce"], ["nnm", "trimmed"])
+        self.assertIn("whole-vectors", {n for i in paceline.catalog("attack") for n in i.needs})
+
     def test_errors(self):
         cases: List[Tuple[Dict[str, Any], Type[Exception], str]] = [
             (dict(wrkers=3), paceline.UsageError, "did you mean 'workers'"),

@@ -161,13 +161,7 @@ class Optimizer(torch.optim.Optimizer):
         self._keeps_moving = at.keeps_moving
         if at.sends_gradients and together is None:  # a group's are complete only after backward
             self._vector.send_early()
-        # the rule of the server, if it is the one of `optimizer`
-        own_rule = not at.fixed_optim and options.get("optim") is None
-        state = State(
-            str(self._rule.options.get("optim", "")).partition(":")[0] if own_rule else "",
-            self._vector,
-            self._groups,
-        )
+        state = State(self._rule.optim, self._vector, self._groups)
         brings = {} if at.takes_steps else state.steps_of(optimizer.state_dict()["state"])
         self._hyper_parameters = hyper_parameters(optimizer)
         if not at.sends_gradients and not at.takes_steps:

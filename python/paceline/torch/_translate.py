@@ -43,6 +43,7 @@ class Rule:
     lr: float
     lr_factor: List[float] = field(default_factory=list)
     decay_factor: List[float] = field(default_factory=list)
+    optim: str = ""  # the name of the server's optimizer, if the wrapped one was translated into it
 
     def rate(self, param_groups: Any) -> float:
         """The base rate now, from the learning rates of the param groups."""
@@ -62,12 +63,13 @@ class Columns:
     """What matters here of a method."""
 
     method: str
-    local: str  # its local rule
+    local: str  # the name of its local rule
     takes_steps: bool  # the worker's own optimizer takes the local steps
     sends_gradients: bool
     averages: bool  # weights that all workers load become the server's
     keeps_moving: bool  # momentum of a worker or of the server, which a gradient of 0 does not stop
-    optim: str  # a spec
+    optim: str  # a spec,
+    optim_name: str  # and the name in it
     fixed_optim: bool  # the method works with this optimizer alone
     reference_every: int  # updates, after which it needs another gradient of rank 0; 0: never
 
@@ -80,16 +82,29 @@ def columns(options: Dict[str, Any]) -> Columns:
         at = Setup().method()
     return Columns(
         str(options.get("method") or at["name"]),
-        at["local"].partition(":")[0],
+        at["parts"]["local"][0],
         bool(at["any_optimizer"]),
         at["sends"] == "gradients" and not at["local_steps"],
         bool(at["averages"]),
         # with plain steps a gradient of 0 changes nothing
-        not (at["local"] == "downpour" and at["optim"].partition(":")[0] in ("sgd", "adagrad")),
+        not (at["local"] == "downpour" and at["parts"]["optim"][0] in ("sgd", "adagrad")),
         at["optim"],
+        at["parts"]["optim"][0],
         bool(at["fixed_optim"]),
         int(at["reference_every"]),
     )
+
+
+@dataclass
+class Spec:
+    """An optimizer of the server and its options."""
+
+    name: str
+    options: Dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        options = ",".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name}:{options}" if options else self.name
 
 
 # --- hyper-parameters -------------------------------------------------------------------------------
@@ -112,32 +127,33 @@ def _refuse(optimizer: Any, what: str) -> UsageError:
     return UsageError(f"the server has no {type(optimizer).__name__} with {what}" + _USE_LOCAL)
 
 
-def _sgd(optimizer: Any) -> str:
+def _sgd(optimizer: Any) -> Spec:
     h = _same(optimizer, ("momentum", "dampening", "nesterov"))
     if h["nesterov"]:
-        return f"nesterov:beta={float(h['momentum'])!r},form=torch"
+        return Spec("nesterov", {"beta": float(h["momentum"]), "form": "torch"})
     if h["momentum"]:
-        return f"momentum:beta={float(h['momentum'])!r},dampening={float(h['dampening'])!r}"
-    return "sgd"
+        of = {"beta": float(h["momentum"]), "dampening": float(h["dampening"])}
+        return Spec("momentum", of)
+    return Spec("sgd")
 
 
-def _adam(optimizer: Any) -> str:
+def _adam(optimizer: Any) -> Spec:
     h = _same(optimizer, ("betas", "eps", "amsgrad"))
     if h["amsgrad"]:
         raise _refuse(optimizer, "amsgrad")
     name = "adamw" if type(optimizer) is torch.optim.AdamW else "adam"
     (beta1, beta2), eps = h["betas"], h["eps"]
-    return f"{name}:beta1={float(beta1)!r},beta2={float(beta2)!r},eps={float(eps)!r}"
+    return Spec(name, {"beta1": float(beta1), "beta2": float(beta2), "eps": float(eps)})
 
 
-def _adagrad(optimizer: Any) -> str:
+def _adagrad(optimizer: Any) -> Spec:
     h = _same(optimizer, ("lr_decay", "eps", "initial_accumulator_value"))
     if h["lr_decay"] or h["initial_accumulator_value"]:
         raise _refuse(optimizer, "lr_decay or initial_accumulator_value")
-    return f"adagrad:eps={float(h['eps'])!r}"
+    return Spec("adagrad", {"eps": float(h["eps"])})
 
 
-_KINDS: Dict[Any, Tuple[Optional[Callable[[Any], str]], Set[str]]] = {
+_KINDS: Dict[Any, Tuple[Optional[Callable[[Any], Spec]], Set[str]]] = {
     torch.optim.SGD: (_sgd, {"momentum", "dampening", "nesterov"}),
     torch.optim.Adam: (_adam, {"betas", "eps", "amsgrad"}),
     torch.optim.AdamW: (_adam, {"betas", "eps", "amsgrad", "decoupled_weight_decay"}),
@@ -186,7 +202,7 @@ def refuse_changes(before: List[Dict[str, Any]], optimizer: Any) -> None:
                 )
 
 
-def _optim(optimizer: Any, at: Columns, given: bool) -> str:
+def _optim(optimizer: Any) -> Spec:
     """The server's optimizer for a wrapped one."""
     translate, known = _KINDS.get(type(optimizer), (None, set()))
     kind = type(optimizer).__name__
@@ -197,28 +213,33 @@ def _optim(optimizer: Any, at: Columns, given: bool) -> str:
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
     _refuse_unknown(optimizer, known)
-    optim = translate(optimizer)
-    own = at.optim.partition(":")[0]
-    if given:
-        if optim != "sgd":
-            raise UsageError(
-                f"optim={at.optim} and {kind} both set how the server changes the model; leave out "
-                "optim, or wrap a plain torch.optim.SGD"
-            )
-        return at.optim
-    if at.fixed_optim:
-        if type(optimizer) is not torch.optim.SGD or optimizer.param_groups[0]["dampening"]:
-            raise UsageError(
-                f"method {at.method} has an optimizer of its own, '{own}'; wrap torch.optim.SGD "
-                "without dampening, whose momentum it uses, or choose another method"
-            )
-        return f"{own}:beta={float(optimizer.param_groups[0]['momentum'])!r}"
-    return optim
+    return translate(optimizer)
+
+
+def _given_optim(optimizer: Any, at: Columns) -> str:
+    """The optimizer that the caller has given beside a wrapped one."""
+    if str(_optim(optimizer)) != "sgd":
+        raise UsageError(
+            f"optim={at.optim} and {type(optimizer).__name__} both set how the server changes the "
+            "model; leave out optim, or wrap a plain torch.optim.SGD"
+        )
+    return at.optim
+
+
+def _fixed_optim(optimizer: Any, at: Columns) -> Spec:
+    """The optimizer without which the method does not work."""
+    _optim(optimizer)
+    if type(optimizer) is not torch.optim.SGD or optimizer.param_groups[0]["dampening"]:
+        raise UsageError(
+            f"method {at.method} has an optimizer of its own, '{at.optim_name}'; wrap "
+            "torch.optim.SGD without dampening, whose momentum it uses, or choose another method"
+        )
+    return Spec(at.optim_name, {"beta": float(optimizer.param_groups[0]["momentum"])})
 
 
 def refuse_plain(optimizer: Any, at: Columns) -> None:
     """For local rules whose steps the library takes: they are those of plain SGD."""
-    plain = type(optimizer) is torch.optim.SGD and _sgd(optimizer) == "sgd"
+    plain = type(optimizer) is torch.optim.SGD and str(_sgd(optimizer)) == "sgd"
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
     if not plain or len(optimizer.param_groups) > 1:
@@ -247,15 +268,22 @@ def rule(optimizer: Any, at: Columns, options: Dict[str, Any]) -> Rule:
     lr, decay, most = max(rates), max(decays), max(first)
     if at.takes_steps:
         return Rule({}, lr, [1.0] * len(rates), [1.0] * len(rates))
-    made: Dict[str, Any] = {"weight_decay": decay, "lr": lr}
-    if at.sends_gradients:
-        made["optim"] = _optim(optimizer, at, options.get("optim") is not None)
-    return Rule(
-        made,
+    made = Rule(
+        {"weight_decay": decay, "lr": lr},
         lr,
         [r / most if most else 1.0 for r in first],
         [d / decay if decay else 1.0 for d in decays],
     )
+    if not at.sends_gradients:
+        return made
+    if options.get("optim") is not None:
+        made.options["optim"] = _given_optim(optimizer, at)
+    elif at.fixed_optim:
+        made.options["optim"] = str(_fixed_optim(optimizer, at))
+    else:
+        own = _optim(optimizer)
+        made.options["optim"], made.optim = str(own), own.name
+    return made
 
 
 def layout(vector: Vector, groups: List[List[int]], made: Rule) -> str:
