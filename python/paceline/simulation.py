@@ -289,12 +289,6 @@ class _OnDevice:
         at.score(loss, test_loss, accuracy)
 
     def run(self) -> Run:
-        try:
-            return self._run()
-        except UsageError as e:  # from the library, which does not know this argument
-            raise UsageError(f"{e} (vectors='host' has all methods and rules)") from None
-
-    def _run(self) -> Run:
         torch, net = self.torch, self.net
         with loop.Loop(self.setup, net.dim) as at:
             commit = self._make_kernel(at.kernel())

@@ -39,8 +39,8 @@ static void loop_no_score(void *ctx, const float *w, const struct pl_samples *s,
 
 static int loop_refuse(struct pl_why *why, const char *what, const char *given) {
     return pl_fail(why, PL_EUSAGE,
-                   "%s '%s' works only on vectors in the memory of this process; keep them there, "
-                   "or use another %s",
+                   "%s '%s' works only on vectors in the memory of this process (vectors 'host'); "
+                   "keep them there, or use another %s",
                    what, given, what);
 }
 

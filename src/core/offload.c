@@ -7,8 +7,8 @@
 
 static int offload_refuse(struct pl_why *why, const char *family, const char *name) {
     return pl_fail(why, PL_EUSAGE,
-                   "%s '%s' works only on vectors in the memory of this process; keep them there, "
-                   "or use another %s",
+                   "%s '%s' works only on vectors in the memory of this process (vectors 'host'); "
+                   "keep them there, or use another %s",
                    family, name, family);
 }
 
@@ -27,16 +27,18 @@ int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why) {
             return offload_refuse(why, "reduce", link->id.name);
     }
     if (conf->max_norm > 0)
-        return pl_fail(why, PL_EUSAGE,
-                       "max-norm needs vectors in the memory of this process; keep them there");
+        return pl_fail(
+            why, PL_EUSAGE,
+            "max-norm needs vectors in the memory of this process (vectors 'host'); keep them "
+            "there");
     if (conf->ranges.n > 0)
         return pl_fail(why, PL_EUSAGE,
                        "ranges of the model with their own factors, and buffers, need vectors in "
-                       "the memory of this process; keep them there");
+                       "the memory of this process (vectors 'host'); keep them there");
     if (conf->measures)
         return pl_fail(why, PL_EUSAGE,
                        "the tuner compares updates, which works only on vectors in the memory of "
-                       "this process; keep them there, or use another tuner");
+                       "this process (vectors 'host'); keep them there, or use another tuner");
     return PL_OK;
 }
 

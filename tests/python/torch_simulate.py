@@ -191,7 +191,7 @@ class Simulate(unittest.TestCase):
             dict(policy="kasync:k=1", correct="gap:form=scalar"),
             dict(policy="ksync:k=3", attack="signflip:f=1"),
         ):
-            words = "memory of this process.*vectors='host'"
+            words = "memory of this process .vectors 'host'.; keep them there"
             with self.assertRaisesRegex(paceline.UsageError, words, msg=options):
                 on_device(net(), data(), **dict(OPTIONS, **options))
 
