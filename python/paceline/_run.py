@@ -145,9 +145,12 @@ class Run:
         at = self._lib.pl_run_weights(self._handle, c.byref(n))
         if not at:
             return None
-        array = (c.c_float * n.value).from_address(at)
-        array.run = self  # type: ignore[attr-defined] # the memory lives as long as the run
-        return memoryview(array).cast("B").cast("f")
+        fields = {"_fields_": [("at", c.c_float * n.value)]}
+        memory: c.Structure = c.cast(
+            at, c.POINTER(type("Weights", (c.Structure,), fields))
+        ).contents
+        memory.run = self  # the memory lives as long as the run
+        return memoryview(memory).cast("B").cast("f")
 
     def numpy(self) -> Any:
         """The final weights as a NumPy array, not copied."""

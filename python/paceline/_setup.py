@@ -6,7 +6,7 @@ import ctypes as c
 import json
 import logging
 import weakref
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from . import _lib, _structs
 from ._interrupts import Interrupts
@@ -20,7 +20,22 @@ from .policy._binding import Binding
 
 __all__ = ["Setup"]
 
+T = TypeVar("T")
+
 _LEVELS = {-1: logging.DEBUG, 0: logging.INFO, 1: logging.WARNING}  # enum pl_level
+
+
+def _weakly(method: Callable[..., T]) -> Callable[..., T]:
+    """A callback that does not keep the object alive, so that it is freed when its last user lets
+    go. The library calls it only while the object lives."""
+    at = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> T:
+        function = at()
+        assert function is not None
+        return function(*args)
+
+    return call
 
 
 class Setup:
@@ -147,17 +162,16 @@ class Setup:
 
     def follow(self, progress: Progress) -> None:
         """Hands every point of the run to `progress`, until its end."""
-        me = weakref.ref(self)
-
-        def start(_: Any, header: bytes, run: bytes) -> None:
-            try:
-                progress.begin(from_c(run))
-            except BaseException as e:
-                me().fail(e)  # type: ignore[union-attr]
-
         self._progress = progress
-        self._kept.append(_structs.ON_START(start))
+        self._kept.append(_structs.ON_START(_weakly(self._start)))
         self._lib.pl_setup_start(self._handle, self._kept[-1], None)
+
+    def _start(self, _: Any, header: bytes, run: bytes) -> None:
+        try:
+            if self._progress:
+                self._progress.begin(from_c(run))
+        except BaseException as e:
+            self.fail(e)
 
     def _tick(self, _: Any, point: Any) -> int:
         try:
@@ -175,19 +189,11 @@ class Setup:
             self.fail(e)
 
     def _watch(self) -> None:
-        # the callbacks refer to the setup weakly, so that it is freed when its last user lets go
-        me = weakref.ref(self)
-
-        def point(ctx: Any, at: Any) -> None:
-            me()._point(ctx, at)  # type: ignore[union-attr]
-
-        def tick(ctx: Any, at: Any) -> int:
-            return me()._tick(ctx, at)  # type: ignore[union-attr]
-
-        def say(ctx: Any, level: int, sentence: bytes) -> None:
-            me()._say(ctx, level, sentence)  # type: ignore[union-attr]
-
-        watch = (_structs.ON_POINT(point), _structs.ON_TICK(tick), _structs.ON_LOG(say))
+        watch = (
+            _structs.ON_POINT(_weakly(self._point)),
+            _structs.ON_TICK(_weakly(self._tick)),
+            _structs.ON_LOG(_weakly(self._say)),
+        )
         self._kept += watch
         self._lib.pl_setup_watch(self._handle, watch[0], watch[1], None)
         self._lib.pl_setup_log(self._handle, watch[2], None)

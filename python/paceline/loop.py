@@ -69,7 +69,7 @@ class Loop:
             raise UsageError("this loop is closed")
         return self._handle
 
-    def next(self) -> Any:
+    def next(self) -> _structs.LoopStep:
         """What to do next: `step.what` is MEMORY, LOAD, GRADIENT, COMMIT, SCORE or END."""
         self._setup.raise_error(self._lib.pl_loop_next(self._opened(), self._at))
         return self.step

@@ -11,12 +11,16 @@ details."""
 from __future__ import annotations
 
 import ctypes as c
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from . import _structs, loop
 from ._run import Point, Run
 from ._setup import Setup
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["simulate"]
 
@@ -27,7 +31,7 @@ EVAL_BATCH = 1000  # samples evaluated at a time
 class _Data:
     """Samples by number: a pair of tensors, or a data set with a length and items."""
 
-    def __init__(self, data: Any, device: Any, torch: Any, what: str) -> None:
+    def __init__(self, data: Any, device: torch.device, torch: ModuleType, what: str) -> None:
         self._torch, self._device = torch, device
         self._pair = isinstance(data, (tuple, list)) and len(data) == 2
         if self._pair:
@@ -42,7 +46,7 @@ class _Data:
         if self.n == 0:
             raise UsageError(f"{what} is empty")
 
-    def rows(self, rows: Any) -> Tuple[Any, Any]:
+    def rows(self, rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         """The samples with these numbers, on the device of the model."""
         if not self._pair:
             from torch.utils.data import default_collate
@@ -74,7 +78,7 @@ class _Data:
 class _Net:
     """A model as a function of one flat vector."""
 
-    def __init__(self, model: Any, loss: Callable[..., Any], torch: Any) -> None:
+    def __init__(self, model: torch.nn.Module, loss: Callable[..., Any], torch: ModuleType) -> None:
         self.torch, self.model, self.loss = torch, model, loss
         self.params = [p for p in model.parameters() if p.requires_grad]
         if not self.params:
@@ -98,12 +102,12 @@ class _Net:
                 p.data = self.w[at : at + p.numel()].view(p.shape)
                 at += p.numel()
 
-    def use(self, w: Any) -> None:
+    def use(self, w: torch.Tensor) -> None:
         """Sets the parameters."""
         with self.torch.no_grad():
             self.w.copy_(w)
 
-    def gradient(self, w: Any, x: Any, y: Any, out: Any) -> Any:
+    def gradient(self, w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> Any:
         """The mean loss of a mini-batch at w, a tensor, and its gradient."""
         self.use(w)
         for p in self.params:
@@ -141,7 +145,7 @@ class _Net:
             for b, value in self._buffers:
                 b.copy_(value)
 
-    def finish(self, w: Any) -> None:
+    def finish(self, w: torch.Tensor) -> None:
         """The model keeps these parameters, each in memory of its own, and no gradients."""
         self.use(w)
         for p in self.params:
@@ -149,7 +153,7 @@ class _Net:
             p.grad = None
 
 
-def _classifies(out: Any, y: Any) -> bool:
+def _classifies(out: Any, y: torch.Tensor) -> bool:
     return (
         getattr(out, "dim", lambda: 0)() == 2
         and y.dim() == 1
@@ -158,7 +162,7 @@ def _classifies(out: Any, y: Any) -> bool:
     )
 
 
-def _rows(torch: Any, pointer: Any, n: int) -> Any:
+def _rows(torch: ModuleType, pointer: Any, n: int) -> Any:
     """Numbers of samples, copied from memory of the library."""
     array = (c.c_int32 * n).from_address(c.addressof(pointer.contents))
     return torch.frombuffer(array, dtype=torch.int32).long()
@@ -243,7 +247,7 @@ class _OnDevice:
     ) -> None:
         self.setup, self.net, self.train, self.test = setup, net, train, test
         self.torch = net.torch
-        self.vectors: Dict[int, Any] = {}
+        self.vectors: Dict[int, torch.Tensor] = {}
         self._make_kernel = kernel or self._cuda_kernel
         n_eval = min(int(setup.get("eval-samples")), train.n)
         self._eval_rows = self._spread(n_eval, train.n)
@@ -259,7 +263,7 @@ class _OnDevice:
 
         return Kernel(source, self.net.dim, self.torch, self.net.device)
 
-    def _gradient(self, step: Any, at: loop.Loop) -> None:
+    def _gradient(self, step: _structs.LoopStep, at: loop.Loop) -> None:
         torch = self.torch
         x, y = self.train.rows(_rows(torch, step.row, step.n))
         out = self.vectors[step.out]
@@ -270,7 +274,7 @@ class _OnDevice:
         finite = most - most == 0 and value - value == 0
         at.gradient(value, finite)
 
-    def _evaluate(self, step: Any, at: loop.Loop) -> None:
+    def _evaluate(self, step: _structs.LoopStep, at: loop.Loop) -> None:
         net, torch = self.net, self.torch
         was = net.model.training
         net.model.eval()
@@ -320,8 +324,8 @@ class _OnDevice:
 
 def simulate(
     *,
-    model: Any,
-    loss: Callable[[Any, Any], Any],
+    model: torch.nn.Module,
+    loss: Callable[[Any, Any], torch.Tensor],
     data: Any,
     test: Any = None,
     vectors: str = "auto",

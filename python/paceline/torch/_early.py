@@ -39,7 +39,8 @@ class Early:
         gather: Callable[[int, int], List[torch.Tensor]],
         vector: torch.Tensor,
     ) -> None:
-        self._gather, self._hooks = gather, []
+        self._gather = gather
+        self._hooks: List[Any] = []
         self._sent = torch.empty_like(vector)  # what the last transfers took, on the GPU
         self._side = torch.cuda.Stream(vector.device) if vector.is_cuda else None
         self._to: Optional[torch.Tensor] = None  # the memory that the result goes to

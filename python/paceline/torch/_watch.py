@@ -56,7 +56,8 @@ class Watch:
         self._steps = 0
         self._chunks: List[Chunk] = []
         if flat is not None:
-            self._whose, first, begin = [], [], 0
+            begin, first = 0, []  # type: int, List[int]
+            self._whose: List[int] = []
             for i, p in enumerate(params):
                 n = min(_HEAD, p.numel())
                 self._whose += [i] * n
