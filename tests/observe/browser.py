@@ -37,10 +37,24 @@ class Browser:
             os.dup2(b, 4)
 
         self.process = subprocess.Popen(
-            [find(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             "--disable-background-networking", "--no-first-run", "--disable-dev-shm-usage",
-             "--remote-debugging-pipe", "--user-data-dir=" + self.home, "about:blank"],
-            preexec_fn=wire, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                find(),
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-background-networking",
+                "--no-first-run",
+                "--disable-dev-shm-usage",
+                "--remote-debugging-pipe",
+                "--user-data-dir=" + self.home,
+                "about:blank",
+            ],
+            preexec_fn=wire,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(ours[0])
         os.close(theirs[1])
         self.out, self.into = ours[1], theirs[0]
@@ -48,7 +62,9 @@ class Browser:
         self.messages, self.requests = [], []
         pages = self.call("Target.getTargets")["targetInfos"]
         page = next(t for t in pages if t["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
         self.size(width, height)
@@ -86,7 +102,9 @@ class Browser:
             d = p["exceptionDetails"]
             self.messages.append(d.get("exception", {}).get("description", d["text"]))
         elif method == "Runtime.consoleAPICalled":
-            self.messages.append(" ".join(str(a.get("value", a.get("description"))) for a in p["args"]))
+            self.messages.append(
+                " ".join(str(a.get("value", a.get("description"))) for a in p["args"])
+            )
         elif method == "Log.entryAdded":
             self.messages.append(p["entry"]["text"])
         elif method == "Network.requestWillBeSent":
@@ -111,7 +129,9 @@ class Browser:
         """The value of a JavaScript expression; promises are awaited."""
         r = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in r:
-            raise RuntimeError(r["exceptionDetails"].get("exception", {}).get("description", "error"))
+            raise RuntimeError(
+                r["exceptionDetails"].get("exception", {}).get("description", "error")
+            )
         return r["result"].get("value")
 
     def wait(self, script, what, limit_s=LIMIT_S):
@@ -134,25 +154,53 @@ class Browser:
             self.run("new Promise(r => requestAnimationFrame(() => r(1)))")
 
     def size(self, width, height, scale=1):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
-                  mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=False,
+        )
 
     def dark(self, yes):
-        self.call("Emulation.setEmulatedMedia",
-                  features=[{"name": "prefers-color-scheme", "value": "dark" if yes else "light"}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if yes else "light"}],
+        )
 
     def key(self, key):
         names = {"+": "Equal", "-": "Minus"}
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        code = {"Tab": 9, "Enter": 13, "Home": 36, "End": 35, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39,
-                "ArrowDown": 40}.get(key, 0)
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=names.get(key, key),
-                  windowsVirtualKeyCode=code, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=names.get(key, key),
-                  windowsVirtualKeyCode=code)
+        code = {
+            "Tab": 9,
+            "Enter": 13,
+            "Home": 36,
+            "End": 35,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+        }.get(key, 0)
+        self.call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key=key,
+            code=names.get(key, key),
+            windowsVirtualKeyCode=code,
+            **text,
+        )
+        self.call(
+            "Input.dispatchKeyEvent",
+            type="keyUp",
+            key=key,
+            code=names.get(key, key),
+            windowsVirtualKeyCode=code,
+        )
 
     def picture(self, path, whole=True):
-        size = self.run("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
+        size = self.run(
+            "[document.documentElement.clientWidth, document.documentElement.scrollHeight]"
+        )
         clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
         extra = {"clip": clip, "captureBeyondViewport": True} if whole else {}
         data = self.call("Page.captureScreenshot", format="png", **extra)["data"]

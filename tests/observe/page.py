@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 import browser  # noqa: E402
 
 PACELINE = os.environ["PACELINE"]
-EVIL = "</script><img src=x onerror=\"window.hurt=1\"><script>window.hurt=1</script>"
+EVIL = '</script><img src=x onerror="window.hurt=1"><script>window.hurt=1</script>'
 failed = 0
 
 
@@ -29,16 +29,21 @@ def check(fine, what):
 
 
 def paceline(*words, status=0):
-    done = subprocess.run([PACELINE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        [PACELINE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     check(done.returncode == status, " ".join(words) + ": " + done.stdout[-500:])
     return done.stdout
 
 
 def drawn(b, selector):
     """How many colours the canvases under a selector have; a figure that is not drawn has one or none."""
-    return b.run("""[...document.querySelectorAll(%s)].map(c => {
+    return b.run(
+        """[...document.querySelectorAll(%s)].map(c => {
         const d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer);
-        return new Set(d).size; }).reduce((a, b) => Math.min(a, b), 1e9)""" % json.dumps(selector))
+        return new Set(d).size; }).reduce((a, b) => Math.min(a, b), 1e9)"""
+        % json.dumps(selector)
+    )
 
 
 def open_page(b, path):
@@ -54,17 +59,93 @@ def open_page(b, path):
 # --- runs of every kind -------------------------------------------------------------------------
 
 KINDS = {
-    "train": ["train", "--method", "kasync:k=2", "--workers", "3", "--data", "digits", "--delay", "exp:mean=0.01",
-              "--updates", "200", "--log-dir", "train"],
-    "simulate": ["simulate", "--method", "abs", "--data", "digits", "--time", "8", "--log-dir", "simulate",
-                 "--record", "run.rec"],
-    "mf": ["simulate", "--method", "dsgd", "--model", "mf", "--data", "lowrank:users=300,items=200,ratings=20000",
-           "--workers", "4", "--lr", "0.02", "--epochs", "3", "--log-dir", "mf"],
-    "gossip": ["simulate", "--method", "ad-psgd", "--data", "digits", "--time", "8", "--log-dir", "gossip"],
-    "timing": ["simulate", "--policy", "ksync:k=60", "--model", "none", "--workers", "100", "--updates", "300",
-               "--log-dir", "timing"],
-    "race": ["race", "sync", "async", "gap-aware@lr=0.01", "--tune", "no", "--data", "digits", "--time", "8",
-             "--target-accuracy", "0.2", "--seeds", "2", "--out", "race"],
+    "train": [
+        "train",
+        "--method",
+        "kasync:k=2",
+        "--workers",
+        "3",
+        "--data",
+        "digits",
+        "--delay",
+        "exp:mean=0.01",
+        "--updates",
+        "200",
+        "--log-dir",
+        "train",
+    ],
+    "simulate": [
+        "simulate",
+        "--method",
+        "abs",
+        "--data",
+        "digits",
+        "--time",
+        "8",
+        "--log-dir",
+        "simulate",
+        "--record",
+        "run.rec",
+    ],
+    "mf": [
+        "simulate",
+        "--method",
+        "dsgd",
+        "--model",
+        "mf",
+        "--data",
+        "lowrank:users=300,items=200,ratings=20000",
+        "--workers",
+        "4",
+        "--lr",
+        "0.02",
+        "--epochs",
+        "3",
+        "--log-dir",
+        "mf",
+    ],
+    "gossip": [
+        "simulate",
+        "--method",
+        "ad-psgd",
+        "--data",
+        "digits",
+        "--time",
+        "8",
+        "--log-dir",
+        "gossip",
+    ],
+    "timing": [
+        "simulate",
+        "--policy",
+        "ksync:k=60",
+        "--model",
+        "none",
+        "--workers",
+        "100",
+        "--updates",
+        "300",
+        "--log-dir",
+        "timing",
+    ],
+    "race": [
+        "race",
+        "sync",
+        "async",
+        "gap-aware@lr=0.01",
+        "--tune",
+        "no",
+        "--data",
+        "digits",
+        "--time",
+        "8",
+        "--target-accuracy",
+        "0.2",
+        "--seeds",
+        "2",
+        "--out",
+        "race",
+    ],
 }
 METRIC = {"mf": "Test RMSE", "timing": None}
 
@@ -85,21 +166,36 @@ def kinds(b):
         page = name + ".html"
         paceline("report", name, "-o", page)
         open_page(b, page)
-        check(b.run("document.querySelector('#verdict p').textContent.length") > 20, name + ": no verdict")
+        check(
+            b.run("document.querySelector('#verdict p').textContent.length") > 20,
+            name + ": no verdict",
+        )
         metric = METRIC.get(name, "Test accuracy")
         if metric:
-            check(metric in b.run("document.querySelector('#metric h2').textContent"), name + ": metric")
+            check(
+                metric in b.run("document.querySelector('#metric h2').textContent"),
+                name + ": metric",
+            )
             check(drawn(b, "#metric canvas") > 3, name + ": the metric is not drawn")
         check(drawn(b, "canvas.gantt") > 3, name + ": the Gantt is not drawn")
         adds_up(b, name)
         check(drawn(b, "#knobs canvas") > 3, name + ": K is not drawn")
         check(drawn(b, "#staleness canvas") > 3, name + ": the staleness is not drawn")
-        check(b.run("document.querySelectorAll('.stack .track div').length") > 0, name + ": no times")
-        check(b.run("document.querySelectorAll('#configuration tr').length") > 20, name + ": no configuration")
+        check(
+            b.run("document.querySelectorAll('.stack .track div').length") > 0, name + ": no times"
+        )
+        check(
+            b.run("document.querySelectorAll('#configuration tr').length") > 20,
+            name + ": no configuration",
+        )
         b.run("document.querySelector('#events summary').click()")
         b.frames()
-        check(re.search(r"join W1.*start W1", b.run("document.querySelector('#events pre').textContent")),
-              name + ": no event log")
+        check(
+            re.search(
+                r"join W1.*start W1", b.run("document.querySelector('#events pre').textContent")
+            ),
+            name + ": no event log",
+        )
         check(b.messages == [], "%s: the console says %s" % (name, b.messages[:3]))
 
 
@@ -110,63 +206,142 @@ def race(b):
     check(b.run("Page.loads[0].groups.every(g => g.runs.length === 2)"), "seeds are not grouped")
     with open("race/race.json") as f:
         told = json.load(f)
-    check(b.run("Page.loads[0].groups.map(g => g.name)") == [r["method"] for r in told["ranking"]],
-          "the order is another")
+    check(
+        b.run("Page.loads[0].groups.map(g => g.name)") == [r["method"] for r in told["ranking"]],
+        "the order is another",
+    )
     said = b.run("[...document.querySelectorAll('#verdict p')].map(p => p.textContent)")
-    check(told["verdict"] and said[:len(told["verdict"])] == told["verdict"],
-          "the page says %s, the race %s" % (said, told["verdict"]))
-    check(said[0].startswith("With learning rates that were not tuned, "), "the headline: " + said[0])
-    above = b.run("Page.loads[0].groups.every(g => g.times.length < g.runs.length || g.finals.every(x => x >= 0.2))")
+    check(
+        told["verdict"] and said[: len(told["verdict"])] == told["verdict"],
+        "the page says %s, the race %s" % (said, told["verdict"]),
+    )
+    check(
+        said[0].startswith("With learning rates that were not tuned, "), "the headline: " + said[0]
+    )
+    above = b.run(
+        "Page.loads[0].groups.every(g => g.times.length < g.runs.length || g.finals.every(x => x >= 0.2))"
+    )
     check(above, "a method that reached the target is shown below it")
     heading = "document.querySelector('#metric h2').textContent"
-    b.run("[...document.querySelectorAll('#metric .bar button')].find(x => x.textContent === 'training loss').click()")
+    b.run(
+        "[...document.querySelectorAll('#metric .bar button')].find(x => x.textContent === 'training loss').click()"
+    )
     check(b.run(heading) == "Training loss over time", "the heading stays: " + b.run(heading))
     check(b.run("Page.loads[0].target") == 0.2, "no target")
     check("gap" in b.run("document.querySelector('#run select').textContent"), "no choice of runs")
-    b.run("const s = document.querySelector('#run select'); s.value = '2'; s.dispatchEvent(new Event('change'))")
+    b.run(
+        "const s = document.querySelector('#run select'); s.value = '2'; s.dispatchEvent(new Event('change'))"
+    )
     b.frames(3)
     check(drawn(b, "canvas.gantt") > 3, "the other run is not drawn")
     adds_up(b, "the other run")
-    check(b.run("document.querySelectorAll('.tried').length") == 0, "rates of a race that was not tuned")
-    paceline("race", "sync", "async", "--workers", "2", "--data", "digits:samples=300,test=100", "--model", "softmax",
-             "--target-accuracy", "0.5", "--updates", "200", "--out", "tuned")
+    check(
+        b.run("document.querySelectorAll('.tried').length") == 0,
+        "rates of a race that was not tuned",
+    )
+    paceline(
+        "race",
+        "sync",
+        "async",
+        "--workers",
+        "2",
+        "--data",
+        "digits:samples=300,test=100",
+        "--model",
+        "softmax",
+        "--target-accuracy",
+        "0.5",
+        "--updates",
+        "200",
+        "--out",
+        "tuned",
+    )
     paceline("report", "tuned", "-o", "tuned.html")
     open_page(b, "tuned.html")
     with open("tuned/race.json") as f:
         told = json.load(f)["entrants"]
-    rows = b.run("""[...document.querySelectorAll('.tried tbody tr')].map(
-        r => [r.cells[0].textContent, [...r.cells].slice(1).filter(c => c.textContent).length])""")
+    rows = b.run(
+        """[...document.querySelectorAll('.tried tbody tr')].map(
+        r => [r.cells[0].textContent, [...r.cells].slice(1).filter(c => c.textContent).length])"""
+    )
     check(rows == [[e["name"], len(e["tried"])] for e in told], "rates tried: %s" % rows)
-    used = b.run("""[...document.querySelectorAll('.tried strong')].map(
-        x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)""")
-    check([float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used)
-    paceline("race", "sync", "async@lr=0.01", "--lr", "0.1", "--workers", "2", "--data", "digits:samples=300,test=100",
-             "--model", "softmax", "--target-accuracy", "0.99", "--time", "9", "--out", "missed")
+    used = b.run(
+        """[...document.querySelectorAll('.tried strong')].map(
+        x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)"""
+    )
+    check(
+        [float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used
+    )
+    paceline(
+        "race",
+        "sync",
+        "async@lr=0.01",
+        "--lr",
+        "0.1",
+        "--workers",
+        "2",
+        "--data",
+        "digits:samples=300,test=100",
+        "--model",
+        "softmax",
+        "--target-accuracy",
+        "0.99",
+        "--time",
+        "9",
+        "--out",
+        "missed",
+    )
     paceline("report", "missed", "-o", "missed.html")
     open_page(b, "missed.html")
     heads = b.run("[...document.querySelectorAll('#metric th')].map(x => x.textContent)")
     check("training loss" in heads, "the order cannot be checked: %s" % heads)
     if "training loss" in heads:
-        shown = b.run("[...document.querySelectorAll('#metric tbody tr')].map(r => r.cells[%d].textContent)"
-                      % heads.index("training loss"))
-        check(len(shown) == 2 and float(shown[0]) < float(shown[1]), "not the order of losses: %s" % shown)
-    check("Sorted by training loss, because no method reached the target."
-          in b.run("document.querySelector('#metric').textContent"), "the order is not explained")
+        shown = b.run(
+            "[...document.querySelectorAll('#metric tbody tr')].map(r => r.cells[%d].textContent)"
+            % heads.index("training loss")
+        )
+        check(
+            len(shown) == 2 and float(shown[0]) < float(shown[1]),
+            "not the order of losses: %s" % shown,
+        )
+    check(
+        "Sorted by training loss, because no method reached the target."
+        in b.run("document.querySelector('#metric').textContent"),
+        "the order is not explained",
+    )
     paceline("report", "race", "train", "mf", "-o", "all.html")
     open_page(b, "all.html")
     loads = b.run("Page.loads.map(l => [l.clock, l.groups.map(g => g.name).sort().join(' ')])")
-    check(loads == [["virtual", "async gap-aware@lr=0.01 sync"], ["real", "kasync:k=2"], ["virtual", "dsgd"]],
-          "clocks and workloads are not apart: %s" % loads)
-    check(b.run("document.querySelectorAll('#metric, #metric-2, #metric-3').length") == 3, "workloads are not apart")
+    check(
+        loads
+        == [
+            ["virtual", "async gap-aware@lr=0.01 sync"],
+            ["real", "kasync:k=2"],
+            ["virtual", "dsgd"],
+        ],
+        "clocks and workloads are not apart: %s" % loads,
+    )
+    check(
+        b.run("document.querySelectorAll('#metric, #metric-2, #metric-3').length") == 3,
+        "workloads are not apart",
+    )
     said = b.run("document.querySelector('#verdict').textContent")
-    check("kasync:k=2 ended with" in said and not re.search("kasync[^.]*did not reach", said),
-          "no target, and missed it: " + said)
+    check(
+        "kasync:k=2 ended with" in said and not re.search("kasync[^.]*did not reach", said),
+        "no target, and missed it: " + said,
+    )
     b.size(390, 800)
     open_page(b, "all.html")
-    wide = b.run("""[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > 391
-        && !e.closest('.scroll, .skip')).map(e => e.tagName + '.' + e.className + ' ' + e.parentElement.className)""")
-    check(b.run("document.documentElement.scrollWidth") <= 390, "too wide for a phone: %s" % wide[:5])
-    wide = b.run("Page.parts.filter(p => p.chart).map(p => p.chart.u.bbox.width / devicePixelRatio)")
+    wide = b.run(
+        """[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > 391
+        && !e.closest('.scroll, .skip')).map(e => e.tagName + '.' + e.className + ' ' + e.parentElement.className)"""
+    )
+    check(
+        b.run("document.documentElement.scrollWidth") <= 390, "too wide for a phone: %s" % wide[:5]
+    )
+    wide = b.run(
+        "Page.parts.filter(p => p.chart).map(p => p.chart.u.bbox.width / devicePixelRatio)"
+    )
     check(min(wide) > 200, "a figure is a strip on a phone: %s" % wide)
     b.size(1200, 900)
     b.pdf("race.pdf")
@@ -175,8 +350,20 @@ def race(b):
 
 def resolution(b):
     """Times of a real race, and of a real run, have no more digits than are known, and the page says how many."""
-    small = ["--data", "digits:samples=300,test=50", "--model", "softmax", "--workers", "2", "--delay", "const:t=0.002",
-             "--target-loss", "2", "--time", "20"]
+    small = [
+        "--data",
+        "digits:samples=300,test=50",
+        "--model",
+        "softmax",
+        "--workers",
+        "2",
+        "--delay",
+        "const:t=0.002",
+        "--target-loss",
+        "2",
+        "--time",
+        "20",
+    ]
     paceline("race", "sync", "async", "--real", "--tune", "no", *small, "--out", "known")
     with open("known/race.json") as f:
         told = json.load(f)
@@ -187,13 +374,28 @@ def resolution(b):
         json.dump(told, f)
     paceline("report", "known", "-o", "known.html")
     open_page(b, "known.html")
-    rows = b.run("[...document.querySelectorAll('#metric tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
-    check([r[2] for r in rows] == ["1.0 s", "2.3 s"] and [r[3] for r in rows] == ["1.0", "0.5"], "digits: %s" % rows)
+    rows = b.run(
+        "[...document.querySelectorAll('#metric tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    )
+    check(
+        [r[2] for r in rows] == ["1.0 s", "2.3 s"] and [r[3] for r in rows] == ["1.0", "0.5"],
+        "digits: %s" % rows,
+    )
     text = b.run("document.querySelector('#metric').textContent")
     check("Times to target are known to ± 0.08 s." in text, "no resolution: " + text)
     paceline("train", *small, "--log-dir", "alone")
-    points = [dict(time=t, updates=10 * i, epochs=i, samples=i, loss=loss, test_loss=loss, test_accuracy=0.5)
-              for i, (t, loss) in enumerate(((0, 3), (0.96, 2.5), (1.1274, 1.9)))]
+    points = [
+        dict(
+            time=t,
+            updates=10 * i,
+            epochs=i,
+            samples=i,
+            loss=loss,
+            test_loss=loss,
+            test_accuracy=0.5,
+        )
+        for i, (t, loss) in enumerate(((0, 3), (0.96, 2.5), (1.1274, 1.9)))
+    ]
     with open("alone/points.jsonl", "w") as f:
         f.writelines(json.dumps(p) + "\n" for p in points)
     paceline("report", "alone", "-o", "alone.html")
@@ -206,8 +408,19 @@ def slow(b):
     """A worker is named from the factor on that the warnings and the summary have: PL_SLOW."""
     for seconds in (1.9, 2.1):
         name = "slow-%g" % seconds
-        paceline("simulate", "--method", "async", "--model", "none", "--delay", "7*const:t=1|const:t=%g" % seconds,
-                 "--time", "100", "--log-dir", name)
+        paceline(
+            "simulate",
+            "--method",
+            "async",
+            "--model",
+            "none",
+            "--delay",
+            "7*const:t=1|const:t=%g" % seconds,
+            "--time",
+            "100",
+            "--log-dir",
+            name,
+        )
         paceline("report", name, "-o", name + ".html")
         open_page(b, name + ".html")
         text = b.run("document.getElementById('verdict').textContent")
@@ -224,7 +437,9 @@ def cores(b):
             json.dump(dict(told, core_wait=waited), f, separators=(",", ":"))
         paceline("report", "waited.json", "-o", "waited.html")
         open_page(b, "waited.html")
-        said[waited] = [b.run("document.querySelector('%s').textContent" % s) for s in ("#verdict", "#time")]
+        said[waited] = [
+            b.run("document.querySelector('%s').textContent" % s) for s in ("#verdict", "#time")
+        ]
     waited = "For 85 % of their time they waited for a core, which counts as computing."
     check(all(waited in text for text in said[0.853]), "waiting for a core: %s" % said[0.853])
     check("core" not in str([said[0.004], said[None]]), "not waiting for a core: %s" % said)
@@ -232,34 +447,69 @@ def cores(b):
 
 def odd(b):
     """Runs that must not look like ordinary ones: diverged, and options that a shell would split."""
-    paceline("simulate", "--data", "digits", "--method", "sync", "--workers", "10",
-             "--attack", "signflip:f=3,scale=-10",
-             "--updates", "60", "--log-dir", "diverged", status=1)
+    paceline(
+        "simulate",
+        "--data",
+        "digits",
+        "--method",
+        "sync",
+        "--workers",
+        "10",
+        "--attack",
+        "signflip:f=3,scale=-10",
+        "--updates",
+        "60",
+        "--log-dir",
+        "diverged",
+        status=1,
+    )
     paceline("report", "diverged", "-o", "diverged.html")
     open_page(b, "diverged.html")
     said = b.run("[...document.querySelectorAll('#verdict p')].map(p => p.textContent)")
-    check(said[0].startswith("sync diverged") and any("attack signflip" in p for p in said), "diverged: %s" % said)
-    b.run("[...document.querySelectorAll('#metric .bar button')].find(x => x.textContent === 'training loss').click()")
+    check(
+        said[0].startswith("sync diverged") and any("attack signflip" in p for p in said),
+        "diverged: %s" % said,
+    )
+    b.run(
+        "[...document.querySelectorAll('#metric .bar button')].find(x => x.textContent === 'training loss').click()"
+    )
     b.frames()
     labels = b.run("Page.parts.find(p => p.id === 'metric').chart.u.axes[1]._values")
     check(labels and len(labels) > 2, "a loss up to 1e29 has the labels %s" % labels)
-    words = ["simulate", "--method", "kasync:k=4", "--delay", "7*exp:mean=1|const:t=5", "--model", "none", "--updates",
-             "20", "--log-dir", "a folder's"]
+    words = [
+        "simulate",
+        "--method",
+        "kasync:k=4",
+        "--delay",
+        "7*exp:mean=1|const:t=5",
+        "--model",
+        "none",
+        "--updates",
+        "20",
+        "--log-dir",
+        "a folder's",
+    ]
     paceline(*words)
     paceline("report", "a folder's", "-o", "quoted.html")
     open_page(b, "quoted.html")
     pasted = b.run("document.querySelector('#configuration pre').textContent")
     told = json.load(open("a folder's/history.json"))["command_line"]
-    check(pasted == told and shlex.split(pasted)[1:] == words[:3] + ["--workers", "8", "--model", "none"] + words[3:5] +
-          words[7:9], "pasted into a shell: " + pasted)
+    check(
+        pasted == told
+        and shlex.split(pasted)[1:]
+        == words[:3] + ["--workers", "8", "--model", "none"] + words[3:5] + words[7:9],
+        "pasted into a shell: " + pasted,
+    )
 
 
 # --- axes ---------------------------------------------------------------------------------------
 
+
 def axes(b):
     """Every lowest value, on logarithmic and linear axes, also beyond what uPlot can label by itself."""
     open_page(b, "train.html")
-    missing = b.run("""(async () => {
+    missing = b.run(
+        """(async () => {
         const missing = [], box = make("div", { style: "width:800px" }, document.body);
         const draw = async (lo, hi, log) => {
             const points = [hi, lo, Math.sqrt(lo) * Math.sqrt(hi)].map((loss, i) =>
@@ -278,12 +528,14 @@ def axes(b):
             await draw(m / 100 * 10 ** (m % 9 - 5), 40 * m / 100 * 10 ** (m % 9 - 5), true);
         for (const [lo, hi] of [[2, 1e36], [1e-36, 2e-36], [1e300, 3e300], [1.05e-3, 1.1e-3]])
             await draw(lo, hi, false);
-        return missing; })()""")
+        return missing; })()"""
+    )
     check(missing == [], "%d axes without labels: %s" % (len(missing), missing[:5]))
     check(b.messages == [], "axes: the console says %s" % b.messages[:3])
 
 
 # --- many tasks, the keyboard -------------------------------------------------------------------
+
 
 def many(folder, n_tasks=100000, n_workers=24):
     """A log directory with 10^5 tasks of all fates."""
@@ -298,16 +550,39 @@ def many(folder, n_tasks=100000, n_workers=24):
     ends = [t[0] for t in tasks]
     os.mkdir(folder)
     with open(os.path.join(folder, "history.json"), "w") as f:
-        json.dump({"format": "paceline history 1", "method": "many", "clock": "virtual", "metric": "",
-                   "options": {"seed": "1"}, "workers": n_workers, "time": max(ends) * 1e-3, "updates": 1, "ended": 1,
-                   "fates": {"applied": n_tasks}, "rows": [[1, 0, 1, 1, 1, 1, 0, 0, 1, 0]] * n_workers,
-                   "held": [], "knobs": [[0, 1, None]], "staleness": {"mean": 1, "max": 1, "bins": [[0, 1]]},
-                   "points": [], "cells": {"width": 1, "rows": []}, "events": {"all": 0, "first": [], "last": []},
-                   "tasks": {"all": n_tasks, "unit": 1e-3, "fate": "".join(t[3] for t in tasks),
-                             "worker": [t[1] for t in tasks],
-                             "end": [e - b for e, b in zip(ends, [0] + ends)],
-                             "duration": [t[2] for t in tasks], "sent": [0] * n_tasks,
-                             "lag": [t[4] for t in tasks], "number": list(range(n_tasks))}}, f)
+        json.dump(
+            {
+                "format": "paceline history 1",
+                "method": "many",
+                "clock": "virtual",
+                "metric": "",
+                "options": {"seed": "1"},
+                "workers": n_workers,
+                "time": max(ends) * 1e-3,
+                "updates": 1,
+                "ended": 1,
+                "fates": {"applied": n_tasks},
+                "rows": [[1, 0, 1, 1, 1, 1, 0, 0, 1, 0]] * n_workers,
+                "held": [],
+                "knobs": [[0, 1, None]],
+                "staleness": {"mean": 1, "max": 1, "bins": [[0, 1]]},
+                "points": [],
+                "cells": {"width": 1, "rows": []},
+                "events": {"all": 0, "first": [], "last": []},
+                "tasks": {
+                    "all": n_tasks,
+                    "unit": 1e-3,
+                    "fate": "".join(t[3] for t in tasks),
+                    "worker": [t[1] for t in tasks],
+                    "end": [e - b for e, b in zip(ends, [0] + ends)],
+                    "duration": [t[2] for t in tasks],
+                    "sent": [0] * n_tasks,
+                    "lag": [t[4] for t in tasks],
+                    "number": list(range(n_tasks)),
+                },
+            },
+            f,
+        )
 
 
 def keyboard(b):
@@ -330,31 +605,45 @@ def keyboard(b):
     b.key("ArrowRight")
     check(b.run(view)[0] > zoomed[0], "the right arrow does not move")
     b.frames()
-    synced = b.run("(() => { const s = Page.parts.find(p => p.id === 'knobs').chart.u.scales.x; "
-                   "return [s.min, s.max]; })()")
-    check(abs(synced[0] - b.run(view)[0]) < 1e-6 * whole[1], "K does not follow the Gantt: %s" % synced)
+    synced = b.run(
+        "(() => { const s = Page.parts.find(p => p.id === 'knobs').chart.u.scales.x; "
+        "return [s.min, s.max]; })()"
+    )
+    check(
+        abs(synced[0] - b.run(view)[0]) < 1e-6 * whole[1],
+        "K does not follow the Gantt: %s" % synced,
+    )
     b.key("n")
     first = b.run(gantt + ".readout.textContent")
     b.key("n")
     second = b.run(gantt + ".readout.textContent")
-    check("Worker 1, task" in first and first != second, "n does not go from task to task: " + first)
+    check(
+        "Worker 1, task" in first and first != second, "n does not go from task to task: " + first
+    )
     b.key("0")
     check(b.run(view) == whole, "0 does not show the whole run")
     # scrolling: every frame draws all visible tasks; the time is reported, not asserted
-    times = b.run("""(async () => { const g = %s, out = []; g.zoom(0.9);
+    times = b.run(
+        """(async () => { const g = %s, out = []; g.zoom(0.9);
         for (let i = 0; i < 30; i++) {
             g.show(g.t0 + (i %% 2 ? 1 : -1) * 0.01 * g.end, g.t1 + (i %% 2 ? 1 : -1) * 0.01 * g.end);
             await new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))); out.push(g.milliseconds); }
-        return out.sort((a, b) => a - b); })()""" % gantt)
+        return out.sort((a, b) => a - b); })()"""
+        % gantt
+    )
     print("10^5 tasks: median frame %.1f ms, slowest of 30 %.1f ms" % (times[15], times[-1]))
     theme = b.run("getComputedStyle(document.body).backgroundColor")
     b.run("document.getElementById('theme').click()")
     b.frames(3)
-    check(b.run("getComputedStyle(document.body).backgroundColor") != theme, "the theme does not change")
+    check(
+        b.run("getComputedStyle(document.body).backgroundColor") != theme,
+        "the theme does not change",
+    )
     check(b.messages == [], "the console says %s" % b.messages[:3])
 
 
 # --- hostile files ------------------------------------------------------------------------------
+
 
 def write(folder, files):
     os.mkdir(folder)
@@ -366,26 +655,61 @@ def write(folder, files):
 def hostile(b):
     with open("simulate/history.json") as f:
         good = json.load(f)
-    evil = dict(good, method=EVIL, options={EVIL: EVIL, "data": EVIL, "seed": "1", "delay": EVIL},
-                events={"all": 1, "first": [EVIL], "last": []})
-    huge = dict(good, time=1e308, workers=1e300, updates=-5, knobs=[[1e300, 1e300, -1]],
-                held=[[99999, 1, 1], [0, "x", {}]],
-                rows=[[1e308] * 10, ["a", None], "x"], staleness={"bins": [[1e18, 1e18], ["a", "b"]]},
-                points=[{"time": 1e308, "loss": -1e308, "test_accuracy": 1e308}, {"time": "soon"}, 7, None])
+    evil = dict(
+        good,
+        method=EVIL,
+        options={EVIL: EVIL, "data": EVIL, "seed": "1", "delay": EVIL},
+        events={"all": 1, "first": [EVIL], "last": []},
+    )
+    huge = dict(
+        good,
+        time=1e308,
+        workers=1e300,
+        updates=-5,
+        knobs=[[1e300, 1e300, -1]],
+        held=[[99999, 1, 1], [0, "x", {}]],
+        rows=[[1e308] * 10, ["a", None], "x"],
+        staleness={"bins": [[1e18, 1e18], ["a", "b"]]},
+        points=[{"time": 1e308, "loss": -1e308, "test_accuracy": 1e308}, {"time": "soon"}, 7, None],
+    )
     broken = dict(good, tasks=dict(good["tasks"], worker=good["tasks"]["worker"][:-1]))
-    wild = dict(good, tasks=dict(good["tasks"], worker=[-1, 1e9] * (len(good["tasks"]["worker"]) // 2)
-                                 + [0] * (len(good["tasks"]["worker"]) % 2)))
+    wild = dict(
+        good,
+        tasks=dict(
+            good["tasks"],
+            worker=[-1, 1e9] * (len(good["tasks"]["worker"]) // 2)
+            + [0] * (len(good["tasks"]["worker"]) % 2),
+        ),
+    )
     point = '{"method":"m","time":1,"loss":1,"test_accuracy":0.5}\n'
-    write("h1", {"history.json": json.dumps(evil),
-                 "run.json": json.dumps({"id": EVIL, "command": [EVIL], "why": EVIL})})
-    write("h2", {"history.json": json.dumps(huge).replace("1e+308", "1e308"),
-                 "points.jsonl": "{\n" + point + "[1]\nnull\n"})
+    write(
+        "h1",
+        {
+            "history.json": json.dumps(evil),
+            "run.json": json.dumps({"id": EVIL, "command": [EVIL], "why": EVIL}),
+        },
+    )
+    write(
+        "h2",
+        {
+            "history.json": json.dumps(huge).replace("1e+308", "1e308"),
+            "points.jsonl": "{\n" + point + "[1]\nnull\n",
+        },
+    )
     write("h3", {"history.json": json.dumps(broken), "run.json": "[1,2"})
     write("h4", {"history.json": json.dumps(good)[:5000], "points.jsonl": point})
     write("h5", {"history.json": "[]", "points.jsonl": b"\xff\xfe\x00\x01" + EVIL.encode()})
     write("h6", {"history.json": json.dumps(wild)})
-    write("h7", {"results.jsonl": json.dumps({"entrant": EVIL, "result": {"seed": 1, "staleness": 3}}) + "\n",
-                 "points-01-seed1.jsonl": point, "points-99-seed1.jsonl": point, "history-01.json": "{}"})
+    write(
+        "h7",
+        {
+            "results.jsonl": json.dumps({"entrant": EVIL, "result": {"seed": 1, "staleness": 3}})
+            + "\n",
+            "points-01-seed1.jsonl": point,
+            "points-99-seed1.jsonl": point,
+            "history-01.json": "{}",
+        },
+    )
     write("h8", {"history.json": "{}", "points.jsonl": ""})
     folders = ["h%d" % i for i in range(1, 9)]
     for folder in folders:
@@ -394,8 +718,13 @@ def hostile(b):
     paceline("report", *folders, "-o", "hostile.html")
     open_page(b, "hostile.html")
     check("</script>" in b.run("document.body.textContent"), "a name was swallowed")
-    check(b.run("document.querySelectorAll('main img, main script').length") == 0, "text became elements")
-    check(b.run("document.querySelectorAll('.trouble').length") > 0, "damaged files are not mentioned")
+    check(
+        b.run("document.querySelectorAll('main img, main script').length") == 0,
+        "text became elements",
+    )
+    check(
+        b.run("document.querySelectorAll('.trouble').length") > 0, "damaged files are not mentioned"
+    )
     with open("hostile.html", encoding="utf-8", errors="replace") as f:
         check("window.hurt" not in f.read(), "hostile text is in the page as it was")
     os.rename("h1", EVIL.replace("/", "_")[:60])
@@ -405,12 +734,31 @@ def hostile(b):
 
 # --- live ---------------------------------------------------------------------------------------
 
+
 def live(b):
-    run = subprocess.Popen([PACELINE, "train", "--method", "async", "--workers", "2", "--data", "digits", "--delay",
-                            "exp:mean=0.01", "--time", "3600", "--dashboard", "0"], stdout=subprocess.DEVNULL,
-                           stderr=subprocess.PIPE, text=True)
-    address = None
-    for line in run.stderr:
+    run = subprocess.Popen(
+        [
+            PACELINE,
+            "train",
+            "--method",
+            "async",
+            "--workers",
+            "2",
+            "--data",
+            "digits",
+            "--delay",
+            "exp:mean=0.01",
+            "--time",
+            "3600",
+            "--dashboard",
+            "0",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    address = ""
+    for line in run.stderr or ():
         found = re.search(r"http://\S+", line)
         if found:
             address = found.group(0)
@@ -451,14 +799,24 @@ def growing(b, page):
             elif self.path == "/events":
                 while not now.get("closed"):
                     try:
-                        self.wfile.write(b"data: %s\n\n" % json.dumps({"over": int(now["over"])}).encode())
+                        self.wfile.write(
+                            b"data: %s\n\n" % json.dumps({"over": int(now["over"])}).encode()
+                        )
                     except OSError:
                         return
                     time.sleep(0.1)
             else:
                 run = dict(good, time=now["time"], ended=int(now["over"]))
-                self.wfile.write(json.dumps({"first": 0, "runs": [run] if self.path == "/data/0" else [],
-                                             "past": int(now["over"]), "over": int(now["over"])}).encode())
+                self.wfile.write(
+                    json.dumps(
+                        {
+                            "first": 0,
+                            "runs": [run] if self.path == "/data/0" else [],
+                            "past": int(now["over"]),
+                            "over": int(now["over"]),
+                        }
+                    ).encode()
+                )
 
         def log_message(self, *words):
             pass
@@ -467,11 +825,19 @@ def growing(b, page):
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     gantt = "Page.parts.find(p => p.gantt)?.gantt"
-    shows = "(g => g && g.end === %r && Math.abs(g.t0 - %r) < 1e-6 && Math.abs(g.t1 - %r) < 1e-6)(" + gantt + ")"
+    shows = (
+        "(g => g && g.end === %r && Math.abs(g.t0 - %r) < 1e-6 && Math.abs(g.t1 - %r) < 1e-6)("
+        + gantt
+        + ")"
+    )
     try:
         open_page(b, "http://127.0.0.1:%d/" % server.server_address[1])
         b.wait(shows % (now["time"], 0, now["time"]), "the first data")
-        for end, window, after in ((40, None, (0, 40)), (50, (1, 2), (1, 2)), (60, (45, 50), (55, 60))):
+        for end, window, after in (
+            (40, None, (0, 40)),
+            (50, (1, 2), (1, 2)),
+            (60, (45, 50), (55, 60)),
+        ):
             if window:
                 b.run("%s.show(%g, %g)" % (gantt, *window))
             now["time"] = end

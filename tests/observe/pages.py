@@ -13,8 +13,20 @@ sys.dont_write_bytecode = True
 import browser  # noqa: E402
 
 PACELINE = os.environ["PACELINE"]
-NAMES = ["sync", "async", "kasync:k=2", "it's \"quoted\"", "<b>bold</b>", "</script><script>hurt=1</script>", "é × µ",
-         "a" * 150, "`$(id)`", "toString", "__proto__", ""]
+NAMES = [
+    "sync",
+    "async",
+    "kasync:k=2",
+    'it\'s "quoted"',
+    "<b>bold</b>",
+    "</script><script>hurt=1</script>",
+    "é × µ",
+    "a" * 150,
+    "`$(id)`",
+    "toString",
+    "__proto__",
+    "",
+]
 CURVES = ("falls", "constant", "point", "none", "diverges", "lost", "jumps", "zero", "negative")
 OPEN = """(async () => {
     for (const b of document.querySelectorAll("main section[id^=metric] button")) b.click();
@@ -27,7 +39,9 @@ OPEN = """(async () => {
 
 
 def paceline(*words):
-    subprocess.run([PACELINE, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [PACELINE, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+    )
 
 
 def curve(rng, kind, page):
@@ -38,10 +52,24 @@ def curve(rng, kind, page):
     out = []
     for i in range(n):
         x = i / max(1, n - 1)
-        loss = {"falls": high * (low / high) ** x, "diverges": low * 10 ** (36 * x), "zero": 0, "negative": -low * x,
-                "jumps": rng.choice((low, high, None)), "lost": low if x < 0.5 else None}.get(kind, low)
-        out.append({"method": "m", "time": x * span, "updates": i, "loss": loss, "test_loss": loss,
-                    "test_accuracy": rng.choice((x, None)) if page % 3 else None})
+        loss = {
+            "falls": high * (low / high) ** x,
+            "diverges": low * 10 ** (36 * x),
+            "zero": 0,
+            "negative": -low * x,
+            "jumps": rng.choice((low, high, None)),
+            "lost": low if x < 0.5 else None,
+        }.get(kind, low)
+        out.append(
+            {
+                "method": "m",
+                "time": x * span,
+                "updates": i,
+                "loss": loss,
+                "test_loss": loss,
+                "test_accuracy": rng.choice((x, None)) if page % 3 else None,
+            }
+        )
     return out
 
 
@@ -54,18 +82,41 @@ def run_folder(rng, folder, page, bases):
     os.mkdir(folder)
     history = dict(rng.choice(bases))
     points = curve(rng, rng.choice(CURVES), page)
-    options = dict(history["options"], seed=str(rng.randint(1, 3)), method=rng.choice(NAMES),
-                   workers=str(rng.choice((1, 8))), data=rng.choice(("digits", "<i>mine</i>")))
-    options.update(rng.choice(({}, {"target-loss": "0.011"}, {"target-accuracy": "0.5"}, {"attack": "'x'"})))
-    history.update(method=options["method"], options=options, points=points, clock=rng.choice(("real", "virtual", "")),
-                   ended=rng.randint(0, 1), time=rng.choice((history["time"], 0, 1e-6, 1e9)))
+    options = dict(
+        history["options"],
+        seed=str(rng.randint(1, 3)),
+        method=rng.choice(NAMES),
+        workers=str(rng.choice((1, 8))),
+        data=rng.choice(("digits", "<i>mine</i>")),
+    )
+    options.update(
+        rng.choice(({}, {"target-loss": "0.011"}, {"target-accuracy": "0.5"}, {"attack": "'x'"}))
+    )
+    history.update(
+        method=options["method"],
+        options=options,
+        points=points,
+        clock=rng.choice(("real", "virtual", "")),
+        ended=rng.randint(0, 1),
+        time=rng.choice((history["time"], 0, 1e-6, 1e9)),
+    )
     if rng.random() < 0.8:
         write(folder + "/history.json", json.dumps(history))
     if rng.random() < 0.8 or not os.listdir(folder):
         write(folder + "/points.jsonl", "".join(json.dumps(p) + "\n" for p in points))
     if rng.random() < 0.5:
-        write(folder + "/run.json", json.dumps({"id": "1", "kind": "train", "command": ["paceline", "it's"],
-                                                "why": rng.choice(("time", "diverged")), "options": options}))
+        write(
+            folder + "/run.json",
+            json.dumps(
+                {
+                    "id": "1",
+                    "kind": "train",
+                    "command": ["paceline", "it's"],
+                    "why": rng.choice(("time", "diverged")),
+                    "options": options,
+                }
+            ),
+        )
 
 
 def race_folder(rng, folder, page, bases):
@@ -74,33 +125,72 @@ def race_folder(rng, folder, page, bases):
     n_seeds = rng.randint(1, 4)
 
     def mean():
-        return {"mean": rng.choice((None, 10.0 ** rng.randint(-9, 30))), "half": rng.choice((None, 0, 1e-3, 1e9)),
-                "n": n_seeds, "bound": rng.choice((None, None, "at least", "at most"))}
+        return {
+            "mean": rng.choice((None, 10.0 ** rng.randint(-9, 30))),
+            "half": rng.choice((None, 0, 1e-3, 1e9)),
+            "n": n_seeds,
+            "bound": rng.choice((None, None, "at least", "at most")),
+        }
 
-    keys = ("time_to_target", "factor", "loss", "test_accuracy", "staleness", "wasted", "idle", "predicted")
-    rows = [dict({k: mean() for k in keys}, method=n, lr=0.1, runs=n_seeds, reached=rng.randint(0, n_seeds),
-                 diverged=rng.randint(0, 1)) for n in rng.sample(names, len(names))]
-    about = {"seeds": n_seeds, "real": rng.random() < 0.5, "entrants": [{"name": n} for n in names],
-             "options": dict(bases[0]["options"]), "baseline": rng.choice((None, names[0])),
-             "verdict": ["%s was the first." % n for n in names[:2]], "ranking": rows}
+    keys = (
+        "time_to_target",
+        "factor",
+        "loss",
+        "test_accuracy",
+        "staleness",
+        "wasted",
+        "idle",
+        "predicted",
+    )
+    rows = [
+        dict(
+            {k: mean() for k in keys},
+            method=n,
+            lr=0.1,
+            runs=n_seeds,
+            reached=rng.randint(0, n_seeds),
+            diverged=rng.randint(0, 1),
+        )
+        for n in rng.sample(names, len(names))
+    ]
+    about = {
+        "seeds": n_seeds,
+        "real": rng.random() < 0.5,
+        "entrants": [{"name": n} for n in names],
+        "options": dict(bases[0]["options"]),
+        "baseline": rng.choice((None, names[0])),
+        "verdict": ["%s was the first." % n for n in names[:2]],
+        "ranking": rows,
+    }
     if rng.random() < 0.8:
         write(folder + "/race.json", json.dumps(about))
-    write(folder + "/results.jsonl", "".join(json.dumps({"entrant": n, "result": {"seed": 1}}) + "\n" for n in names))
+    write(
+        folder + "/results.jsonl",
+        "".join(json.dumps({"entrant": n, "result": {"seed": 1}}) + "\n" for n in names),
+    )
     for i in range(len(names)):
         kind = rng.choice(CURVES)
         for seed in range(1, n_seeds + 1):
-            write(folder + "/points-%02d-seed%d.jsonl" % (i + 1, seed),
-                  "".join(json.dumps(p) + "\n" for p in curve(rng, kind, page)))
+            write(
+                folder + "/points-%02d-seed%d.jsonl" % (i + 1, seed),
+                "".join(json.dumps(p) + "\n" for p in curve(rng, kind, page)),
+            )
         if rng.random() < 0.7:
             h = dict(rng.choice(bases))
-            write(folder + "/history-%02d.json" % (i + 1), json.dumps(dict(h, options=dict(h["options"], seed="1"))))
+            write(
+                folder + "/history-%02d.json" % (i + 1),
+                json.dumps(dict(h, options=dict(h["options"], seed="1"))),
+            )
 
 
 def real_runs():
     """Histories of real runs: an ordinary one, a thousand workers, no model, one worker."""
-    runs = (["--data", "digits", "--updates", "40"], ["--model", "none", "--workers", "1000", "--updates", "30"],
-            ["--model", "none", "--workers", "1", "--updates", "1"],
-            ["--model", "quadratic", "--method", "abs", "--workers", "70", "--updates", "200"])
+    runs = (
+        ["--data", "digits", "--updates", "40"],
+        ["--model", "none", "--workers", "1000", "--updates", "30"],
+        ["--model", "none", "--workers", "1", "--updates", "1"],
+        ["--model", "quadratic", "--method", "abs", "--workers", "70", "--updates", "200"],
+    )
     out = []
     for i, words in enumerate(runs):
         paceline("simulate", *words, "--history", "base%d.json" % i)
@@ -125,7 +215,9 @@ def one(b, rng, page, bases):
     wrong = list(b.messages)
     if not said:
         wrong.append("no verdict")
-    if b.run("typeof hurt") != "undefined" or b.run("document.querySelectorAll('main b, main i:not([style])').length"):
+    if b.run("typeof hurt") != "undefined" or b.run(
+        "document.querySelectorAll('main b, main i:not([style])').length"
+    ):
         wrong.append("text became markup")
     if b.run("document.documentElement.scrollWidth > innerWidth"):
         wrong.append("wider than the window")
@@ -157,7 +249,9 @@ def main():
         os.chdir("/")
         shutil.rmtree(here, ignore_errors=True)
     times.sort()
-    print("%d pages, %d bad; load: median %.2f s, slowest %.2f s" % (n, bad, times[n // 2], times[-1]))
+    print(
+        "%d pages, %d bad; load: median %.2f s, slowest %.2f s" % (n, bad, times[n // 2], times[-1])
+    )
     return 1 if bad else 0
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Python code passes mypy --strict (functions outside the package need no annotations), black
+# All Python code passes mypy --strict (functions outside the package need no annotations), black
 # and flake8. Debian's versions are meant: others may judge differently. What mypy knows about torch
 # is kept in the build folder. python/pyproject.toml has the settings.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
@@ -15,12 +15,15 @@ cd "$SOURCE_DIR"
 bad=0
 echo "-- mypy --strict"
 check() {
-    MYPYPATH=python:examples:tests/python mypy --config-file python/pyproject.toml \
+    MYPYPATH=python:examples:tests/python:tests/observe mypy --config-file python/pyproject.toml \
         --python-executable "$(command -v $python)" --cache-dir "$BUILD_DIR/mypy" "$@" || bad=1
 }
+programs=$(grep -lE '^#!.*python' scripts/*) # whose names do not end in .py
 check python/paceline examples tests/python
-check bench # some files have the names of others
-code="python examples bench tests/python"
+# some files have the names of others
+# shellcheck disable=SC2086 # a list of files
+check --scripts-are-modules bench tests/observe tests/shell tests/fuzz python/setup.py $programs
+code="python examples bench tests $programs"
 echo "-- black"
 # shellcheck disable=SC2086 # a list of folders
 BLACK_CACHE_DIR=$BUILD_DIR/black black --config python/pyproject.toml --check --diff -q \
