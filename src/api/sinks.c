@@ -143,8 +143,8 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
     if (!rc && c->events[0]) rc = pl_sink_open_stream("events", c->events, &s->events, &setup->why);
     if (!rc && c->record[0]) rc = sinks_record(s, setup, &built->job, recorded);
     if (!rc && c->log_dir[0])
-        rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, &s->logdir,
-                            &setup->why);
+        rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, PL_SINK_MAX,
+                            &s->logdir, &setup->why);
     if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run->json, &setup->why);
     if (!rc) rc = sinks_watch(s, setup, built, clock, run->command);
     return rc;

@@ -262,7 +262,8 @@ static int train_open(struct train *t, const struct pl_built *built) {
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->claim, &s->why);
     if (!rc) train_describe(t);
     if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", &t->run->identity);
-    if (!rc && s->conf.metrics[0] && (rc = pl_metrics_open(s->conf.metrics, &t->metrics, &s->why)))
+    if (!rc && s->conf.metrics[0] &&
+        (rc = pl_metrics_open(s->conf.metrics, pl_now_ns, &t->metrics, &s->why)))
         pl_fail_in(&s->why, rc, "metrics");
     if (!rc && t->metrics)
         pl_log_note(&s->log, "metrics are served on port %d", pl_metrics_port(t->metrics));

@@ -16,7 +16,7 @@ struct vectors_entry {
 
 struct pl_vectors {
     struct vectors_entry *entry;
-    int n, n_in_use;
+    int n;
     size_t room;
     int unused; /* first of the free ids, or PL_NO_VECTOR */
     size_t dim;
@@ -86,7 +86,6 @@ int pl_vector_add(struct pl_vectors *t, int writer) {
         id = t->n++;
     }
     t->entry[id] = (struct vectors_entry){.n_readers = 1, .writer = writer, .next = PL_NO_VECTOR};
-    t->n_in_use++;
     return id;
 }
 
@@ -101,7 +100,6 @@ void pl_vector_release(struct pl_vectors *t, int id) {
     v->at = NULL;
     v->next = t->unused;
     t->unused = id;
-    t->n_in_use--;
 }
 
 void pl_vector_complete(struct pl_vectors *t, int id) {
@@ -122,10 +120,6 @@ int pl_vector_n_readers(const struct pl_vectors *t, int id) {
 
 int pl_vectors_n(const struct pl_vectors *t) {
     return t->n;
-}
-
-int pl_vectors_n_in_use(const struct pl_vectors *t) {
-    return t->n_in_use;
 }
 
 pl_real *pl_vector_at(struct pl_vectors *t, int id) {

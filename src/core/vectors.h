@@ -42,8 +42,7 @@ void pl_vector_complete(struct pl_vectors *t, int id);
 bool pl_vector_is_complete(const struct pl_vectors *t, int id);
 int pl_vector_writer(const struct pl_vectors *t, int id);
 int pl_vector_n_readers(const struct pl_vectors *t, int id);
-int pl_vectors_n(const struct pl_vectors *t);        /* ids are below this */
-int pl_vectors_n_in_use(const struct pl_vectors *t); /* that somebody holds */
+int pl_vectors_n(const struct pl_vectors *t); /* ids are below this */
 
 /* The address; memory is obtained when it is first asked for. It is NULL if there is no more. */
 pl_real *pl_vector_at(struct pl_vectors *t, int id);

@@ -31,14 +31,10 @@ PL_ISA_BODY float loss_exp_one(float x) {
     return (float)(e * power.value);
 }
 
-static PL_VARIANTS(void, loss_exp, (float *x, size_t n), (x, n)) {
+PL_VARIANTS(void, pl_loss_exp, (float *x, size_t n), (x, n)) {
     for (size_t i = 0; i < n; i++)
         x[i] = x[i] < -150 ? -150 : x[i]; /* exp is 0 there, as a float */
     for (size_t i = 0; i < n; i++) x[i] = loss_exp_one(x[i]);
-}
-
-void pl_loss_exp(float *x, size_t n) {
-    loss_exp(x, n);
 }
 
 /* z [n][k] minus the largest of each row, which goes to max [n] */
@@ -69,7 +65,7 @@ void pl_loss_entropy(float *z, size_t n, size_t k, const uint16_t *label, double
         m = n - i < LOSS_ROWS ? n - i : LOSS_ROWS;
         for (size_t r = 0; r < m; r++) target[r] = z[r * k + label[i + r]];
         loss_shift(z, m, k, max);
-        loss_exp(z, m * k);
+        pl_loss_exp(z, m * k);
         loss_divide(z, m, k, sum);
         for (size_t r = 0; r < m; r++) *loss += log(sum[r]) + ((double)max[r] - target[r]);
     }

@@ -106,11 +106,11 @@ void pl_logdir_discard(struct pl_logdir *ld) {
     logdir_free(ld);
 }
 
-int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl_logdir **out,
-                   struct pl_why *why) {
+int pl_logdir_open(const char *dir, const char *method, int n_workers, uint64_t max,
+                   struct pl_logdir **out, struct pl_why *why) {
     struct pl_logdir *ld = calloc(1, sizeof *ld);
     if (!ld) return pl_fail(why, PL_ENOMEM, "out of memory for the log directory");
-    ld->max = PL_SINK_MAX;
+    ld->max = max;
     ld->dir = strdup(dir);
     ld->method = strdup(method);
     int rc = ld->dir && ld->method ? logdir_make(ld, why)
@@ -154,10 +154,6 @@ void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_even
     struct pl_logdir *ld = ctx;
     if (!ld->events_full) pl_sink_event(ld->file[LOGDIR_EVENTS].f, c, e, plan);
     if (!ld->trace_full) pl_trace_event(ld->trace, c, e, plan);
-}
-
-void pl_logdir_limit(struct pl_logdir *ld, uint64_t max) {
-    ld->max = max;
 }
 
 bool pl_logdir_is_full(const struct pl_logdir *ld) {

@@ -1,7 +1,7 @@
 /* A directory with all output of a run: run.json (what the run is), points.jsonl (one JSON line per
  * evaluation), an event file for TensorBoard, trace.json for Perfetto, and events.txt (the event
- * log). Existing files are never overwritten. The trace and the event log
- * end at PL_SINK_MAX bytes each; the others grow with the number of evaluations alone.
+ * log). Existing files are never overwritten. The trace and the event log end at a limit; the
+ * others grow with the number of evaluations alone.
  *
  * Events and points must count time from the same start. Threads: one. */
 #ifndef PL_OBSERVE_LOGDIR_H
@@ -12,10 +12,11 @@
 struct pl_logdir;
 
 /* The directory must be empty, or missing; it is then created in an existing parent. `method` names
- * the run for people. TensorBoard counts time from this call. On failure (PL_EUSAGE, PL_EIO or
+ * the run for people. The trace and the event log are each closed when pl_logdir_flush() finds that
+ * they have `max` bytes. TensorBoard counts time from this call. On failure (PL_EUSAGE, PL_EIO or
  * PL_ENOMEM) nothing is left behind. */
-int pl_logdir_open(const char *dir, const char *method, int n_workers, struct pl_logdir **out,
-                   struct pl_why *why);
+int pl_logdir_open(const char *dir, const char *method, int n_workers, uint64_t max,
+                   struct pl_logdir **out, struct pl_why *why);
 
 /* Writes run.json, replacing the one before: `json` is what the run is. */
 int pl_logdir_run(const struct pl_logdir *ld, const char *json, struct pl_why *why);
@@ -27,9 +28,6 @@ void pl_logdir_point(struct pl_logdir *ld, const struct pl_point *p);
 void pl_logdir_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                      const struct pl_plan *plan);
 
-/* Files with a line per event are closed when they have about `max` bytes; PL_SINK_MAX unless it is
- * set. pl_logdir_flush() looks. */
-void pl_logdir_limit(struct pl_logdir *ld, uint64_t max);
 bool pl_logdir_is_full(const struct pl_logdir *ld); /* such a file has reached the limit */
 
 /* Flushes the files; PL_EIO if that fails for one that it has not failed for before, for example on

@@ -221,15 +221,16 @@ static void metrics_answer(void *ctx, const char *path, struct pl_http_answer *o
     if (strcmp(path, "/readyz") == 0) metrics_ready(out);
 }
 
-int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why *why) {
+int pl_metrics_open(const char *address, uint64_t (*now_ns)(void), struct pl_metrics **out,
+                    struct pl_why *why) {
     struct pl_metrics *m = calloc(1, sizeof *m);
     if (m) m->lock = pl_lock_new();
     if (!m || !m->lock) {
         free(m);
         return pl_fail(why, PL_ENOMEM, "out of memory for the metrics");
     }
-    m->now_ns = pl_now_ns;
-    m->begun_ns = m->updated_ns = pl_now_ns();
+    m->now_ns = now_ns;
+    m->begun_ns = m->updated_ns = now_ns();
     m->now = (struct pl_metrics_now){.staleness = {NAN, 0, NAN},
                                      .loss = NAN,
                                      .test_loss = NAN,
@@ -275,12 +276,5 @@ void pl_metrics_publish(struct pl_metrics *m, const struct pl_metrics_now *now) 
     m->now.row = NULL;
     m->now.n_rows = n;
     m->published = true;
-    pl_lock_leave(m->lock);
-}
-
-void pl_metrics_clock(struct pl_metrics *m, uint64_t (*now_ns)(void)) {
-    pl_lock_enter(m->lock);
-    m->now_ns = now_ns;
-    m->begun_ns = m->updated_ns = now_ns();
     pl_lock_leave(m->lock);
 }

@@ -28,9 +28,10 @@ struct pl_metrics_now {
 
 struct pl_metrics;
 
-/* Serves at HOST:PORT, :PORT or PORT; see http.h. PL_EMISSING if the library was built without
- * libmicrohttpd. */
-int pl_metrics_open(const char *address, struct pl_metrics **out, struct pl_why *why);
+/* Serves at HOST:PORT, :PORT or PORT; see http.h. now_ns() is the clock of /healthz, for any
+ * thread. PL_EMISSING if the library was built without libmicrohttpd. */
+int pl_metrics_open(const char *address, uint64_t (*now_ns)(void), struct pl_metrics **out,
+                    struct pl_why *why);
 int pl_metrics_port(const struct pl_metrics *m);
 void pl_metrics_close(struct pl_metrics *m); /* NULL is allowed */
 
@@ -47,8 +48,5 @@ char *pl_metrics_text(const struct pl_metrics_now *now, size_t *n);
  * seconds per update (NAN: none yet). It is unhealthy if `since` exceeds both ten times `mean` and
  * 30 s. Writes the text of /healthz to out. */
 bool pl_metrics_well(double since, double mean, char *out, size_t max);
-
-/* Sets another clock for /healthz, in nanoseconds, and restarts the time. */
-void pl_metrics_clock(struct pl_metrics *m, uint64_t (*now_ns)(void));
 
 #endif

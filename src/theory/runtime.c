@@ -204,7 +204,8 @@ int pl_runtime_simulated(const struct pl_delay *d, int n_workers, enum pl_varian
 
 /* Closed forms */
 
-double pl_lag_mean(enum pl_variant variant, int n_workers, int k) {
+/* Mean staleness: 0, 0, P/K - 1, (P-1)/K. */
+static double runtime_lag_mean(enum pl_variant variant, int n_workers, int k) {
     if (variant == PL_KASYNC) return (double)n_workers / k - 1.0;
     if (variant == PL_KBATCHASYNC) return (n_workers - 1.0) / k;
     return 0.0;
@@ -228,6 +229,28 @@ static struct laws runtime_laws(const struct pl_delay *d, int n_workers) {
     return s;
 }
 
+/* Rennala with fixed delays: the smallest t with sum_i floor(t / tau_i) >= batch; tau[n] positive,
+ * in any order. Takes batch * log n steps. NAN if memory runs out. */
+static double runtime_batch_time(const double *tau, int n, uint64_t batch) {
+    struct loop l = {.n = n};
+    l.queue = malloc((size_t)n * sizeof *l.queue);
+    l.task = malloc((size_t)n * sizeof *l.task);
+    double t = l.queue && l.task ? 0.0 : NAN;
+    for (int i = 0; i < n && !isnan(t); i++) {
+        l.task[i] = 1;
+        runtime_push(&l, (struct finish){tau[i], i});
+    }
+    for (uint64_t b = 0; b < batch && !isnan(t); b++) {
+        struct finish f = runtime_pop(&l);
+        t = f.when;
+        f.when = (double)++l.task[f.who] * tau[f.who]; /* a product does not drift as a sum would */
+        runtime_push(&l, f);
+    }
+    free(l.queue);
+    free(l.task);
+    return t;
+}
+
 /* Seconds by a closed form other than an order statistic, or NAN. */
 static double runtime_closed(const struct pl_delay *d, int n_workers, const struct laws *s,
                              enum pl_variant variant, int k) {
@@ -245,7 +268,7 @@ static double runtime_closed(const struct pl_delay *d, int n_workers, const stru
         tau = malloc((size_t)n_workers * sizeof *tau);
         if (!tau) return NAN;
         for (int w = 0; w < n_workers; w++) tau[w] = pl_delay_mean(d, (uint32_t)w);
-        t = pl_batch_time(tau, n_workers, (uint64_t)k);
+        t = runtime_batch_time(tau, n_workers, (uint64_t)k);
         free(tau);
         return t;
     default: return NAN;
@@ -329,28 +352,8 @@ int pl_runtime_of(const struct pl_delay *d, int n_workers, enum pl_variant varia
     }
     if (!rc && runtime_fill(d, n_workers, variant, k, n_k, seed, draws, out))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for %d workers", n_workers);
-    for (int i = 0; i < n_k && !rc; i++) out[i].lag = pl_lag_mean(variant, n_workers, k[i]);
+    for (int i = 0; i < n_k && !rc; i++) out[i].lag = runtime_lag_mean(variant, n_workers, k[i]);
     free(order);
     free(at);
     return rc;
-}
-
-double pl_batch_time(const double *tau, int n, uint64_t batch) {
-    struct loop l = {.n = n};
-    l.queue = malloc((size_t)n * sizeof *l.queue);
-    l.task = malloc((size_t)n * sizeof *l.task);
-    double t = l.queue && l.task ? 0.0 : NAN;
-    for (int i = 0; i < n && !isnan(t); i++) {
-        l.task[i] = 1;
-        runtime_push(&l, (struct finish){tau[i], i});
-    }
-    for (uint64_t b = 0; b < batch && !isnan(t); b++) {
-        struct finish f = runtime_pop(&l);
-        t = f.when;
-        f.when = (double)++l.task[f.who] * tau[f.who]; /* a product does not drift as a sum would */
-        runtime_push(&l, f);
-    }
-    free(l.queue);
-    free(l.task);
-    return t;
 }

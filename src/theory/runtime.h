@@ -33,11 +33,4 @@ int pl_runtime_of(const struct pl_delay *d, int n_workers, enum pl_variant varia
 int pl_runtime_simulated(const struct pl_delay *d, int n_workers, enum pl_variant variant, int k,
                          uint64_t seed, uint64_t updates, struct pl_runtime *out);
 
-/* Mean staleness: 0, 0, P/K - 1, (P-1)/K. */
-double pl_lag_mean(enum pl_variant variant, int n_workers, int k);
-
-/* Rennala with fixed delays: the smallest t with sum_i floor(t / tau_i) >= batch; tau[n] positive,
- * in any order. Takes batch * log n steps. NAN if memory runs out. */
-double pl_batch_time(const double *tau, int n, uint64_t batch);
-
 #endif

@@ -3,6 +3,7 @@
 #include "host.h"
 #include "shelf.h"
 #include "sim/sim.h"
+#include "vectors.h"
 
 /* --- the same run under the simulator and under that host ----------------------------------- */
 
@@ -55,7 +56,7 @@ TEST(hosts_agree) {
         pl_engine_let_go(h->engine, &m);
         /* versions, results and terms that nobody refers to have been used again */
         int most = h->view->replicas ? 40 * 5 : 6 * 5;
-        assert_true(pl_vectors_n_in_use(pl_engine_vectors(h->engine)) <= most);
+        assert_true(vectors_in_use(pl_engine_vectors(h->engine)) <= most);
         free(tape.event);
         free(out.weights);
     }
@@ -193,9 +194,9 @@ TEST(vectors_are_counted) {
     pl_vector_hold(t, b);
     pl_vector_complete(t, b);
     pl_vector_release(t, b);
-    assert_true(n_put == 0 && pl_vector_is_complete(t, b) && pl_vectors_n_in_use(t) == 2);
+    assert_true(n_put == 0 && pl_vector_is_complete(t, b) && vectors_in_use(t) == 2);
     pl_vector_release(t, b);
-    assert_true(n_put == 1 && pl_vectors_n_in_use(t) == 1);
+    assert_true(n_put == 1 && vectors_in_use(t) == 1);
     int c = pl_vector_add(t, 4);
     assert_true(c == b && !pl_vector_is_complete(t, c)); /* the id is used again, and is new */
     pl_vector_release(t, PL_NO_VECTOR);

@@ -1,6 +1,7 @@
 /* Versions that no task needs any more: given up as soon as their workers have answered, unless a
  * rule or the policy may come back to them; and nothing else changes by that. */
 #include "host.h"
+#include "vectors.h"
 
 #define N_WORKERS 8
 #define N_UPDATES 60
@@ -24,7 +25,7 @@ static int run(const char *method, bool reclaims, float *w, int *gave_up) {
                                         .worker = i,
                                         .now_ns = ++h->now_ns,
                                         .task = h->worker[i].start.task});
-        int n = pl_vectors_n_in_use(pl_engine_vectors(h->engine));
+        int n = vectors_in_use(pl_engine_vectors(h->engine));
         if (n > most) most = n;
     }
     assert_int_equal(h->job->model->dim, DIM);

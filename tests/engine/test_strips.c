@@ -6,6 +6,7 @@
 #include "engine/blocks.h"
 #include "test.h"
 #include "transport/shm_layout.h"
+#include "vectors.h"
 
 #define SIDE 5
 #define WORKERS 4
@@ -41,7 +42,7 @@ static void run_open(struct run *r, bool trusts) {
     assert_int_equal(pl_blocks_new(&r->job, r->vectors, r->w, &r->blocks), 0);
     for (int i = 0; i < WORKERS; i++)
         assert_int_not_equal(r->output[i] = pl_blocks_output(r->blocks, i), PL_NO_VECTOR);
-    assert_int_equal(pl_vectors_n_in_use(r->vectors), SIDE + WORKERS);
+    assert_int_equal(vectors_in_use(r->vectors), SIDE + WORKERS);
     pl_rng_init(&r->rng, test_seed, PL_STREAM_INIT, 2, trusts);
 }
 
@@ -103,7 +104,7 @@ static void finish(struct run *r, int worker, bool trusts) {
     if (fate == 1) {       /* the worker left: its vector goes to whoever is next */
         pl_vector_release(r->vectors, r->output[worker]);
         r->output[worker] = pl_blocks_output(r->blocks, worker);
-        assert_int_equal(pl_vectors_n_in_use(r->vectors), SIDE + WORKERS);
+        assert_int_equal(vectors_in_use(r->vectors), SIDE + WORKERS);
         return;
     }
     if (fate == 4) { /* one value of one strip */

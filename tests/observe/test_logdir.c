@@ -11,6 +11,7 @@
 #include "choices.h"
 #include "folder.h"
 #include "observe/logdir.h"
+#include "observe/sink.h"
 #include "observe/tensorboard.h"
 
 static struct pl_why why;
@@ -251,7 +252,7 @@ TEST_BETWEEN(folder_make, folder_clear, test_logdir) {
     char dir[300], path[700];
     size_t n;
     snprintf(dir, sizeof dir, "%s/log", folder);
-    assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), 0);
+    assert_int_equal(pl_logdir_open(dir, "sync", 2, PL_SINK_MAX, &ld, &why), 0);
     drive(ld, 0, 3);
     assert_int_equal(count_files(dir, "", NULL, 0), 4);
     assert_int_equal(count_files(dir, "events.out.tfevents.", path, sizeof path), 1);
@@ -273,7 +274,8 @@ TEST_BETWEEN(folder_make, folder_clear, test_logdir) {
     assert_string_equal(text + n - 4, "}\n]\n");
     assert_non_null(strstr(text, "\"unfinished\""));
     assert_non_null(strstr(text, "\"args\":{\"name\":\"sync\"}"));
-    assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), PL_EIO); /* nothing is lost */
+    assert_int_equal(pl_logdir_open(dir, "sync", 2, PL_SINK_MAX, &ld, &why),
+                     PL_EIO); /* nothing is lost */
     assert_non_null(strstr(why.text, "is not empty"));
     assert_int_equal(pl_logdir_close(NULL, &why), 0);
 }
@@ -284,8 +286,9 @@ TEST_BETWEEN(folder_make, folder_clear, test_places) {
     char path[300], deep[2000];
     snprintf(path, sizeof path, "%s/empty", folder);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(pl_logdir_open(path, "x", 2, &ld, &why), 0); /* it may be there, if empty */
-    drive(ld, 1000, 2); /* a run that goes on: its speed is that of this part */
+    assert_int_equal(pl_logdir_open(path, "x", 2, PL_SINK_MAX, &ld, &why),
+                     0); /* it may be there, if empty */
+    drive(ld, 1000, 2);  /* a run that goes on: its speed is that of this part */
     assert_int_equal(pl_logdir_close(ld, &why), 0);
     assert_int_equal(count_files(path, "events.out.tfevents.", deep, sizeof deep), 1);
     assert_int_equal(read_events(deep, e, 3), 3);
@@ -294,17 +297,17 @@ TEST_BETWEEN(folder_make, folder_clear, test_places) {
     assert_int_equal(count_files(path, "", NULL, 0), 4);
     snprintf(path, sizeof path, "%s/file", folder);
     fclose(fopen(path, "w"));
-    assert_int_equal(pl_logdir_open(path, "x", 1, &ld, &why), PL_EIO);
+    assert_int_equal(pl_logdir_open(path, "x", 1, PL_SINK_MAX, &ld, &why), PL_EIO);
     assert_non_null(strstr(why.text, "Not a directory"));
     snprintf(path, sizeof path, "%s/no/such", folder);
-    assert_int_equal(pl_logdir_open(path, "x", 1, &ld, &why), PL_EIO);
+    assert_int_equal(pl_logdir_open(path, "x", 1, PL_SINK_MAX, &ld, &why), PL_EIO);
     assert_non_null(strstr(why.text, "cannot be created"));
-    assert_int_equal(pl_logdir_open("", "x", 1, &ld, &why), PL_EIO);
+    assert_int_equal(pl_logdir_open("", "x", 1, PL_SINK_MAX, &ld, &why), PL_EIO);
     /* a name that is itself allowed, but has no room for the files: all is as it was before */
     int n = snprintf(deep, sizeof deep, "%s", folder);
     while (n < 1010) n += snprintf(deep + n, sizeof deep - (size_t)n, "/.");
     snprintf(deep + n, sizeof deep - (size_t)n, "/deep");
-    assert_int_equal(pl_logdir_open(deep, "x", 1, &ld, &why), PL_EUSAGE);
+    assert_int_equal(pl_logdir_open(deep, "x", 1, PL_SINK_MAX, &ld, &why), PL_EUSAGE);
     snprintf(path, sizeof path, "%s/deep", folder);
     assert_int_equal(access(path, F_OK), -1);
 }
@@ -321,7 +324,7 @@ TEST_BETWEEN(folder_make, folder_clear, test_full) {
         struct pl_logdir *ld;
         signal(SIGXFSZ, SIG_IGN);
         if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(10);
-        if (pl_logdir_open(dir, "x", 2, &ld, &why)) _exit(11);
+        if (pl_logdir_open(dir, "x", 2, PL_SINK_MAX, &ld, &why)) _exit(11);
         drive(ld, 0, 2);
         if (pl_logdir_flush(ld, &why)) _exit(12);
         drive(ld, 2, 500); /* events of a second run: only their number matters */
@@ -349,8 +352,7 @@ TEST_BETWEEN(folder_make, folder_clear, test_limit) {
     char dir[300], path[700];
     size_t n;
     snprintf(dir, sizeof dir, "%s/limit", folder);
-    assert_int_equal(pl_logdir_open(dir, "sync", 2, &ld, &why), 0);
-    pl_logdir_limit(ld, 2000);
+    assert_int_equal(pl_logdir_open(dir, "sync", 2, 2000, &ld, &why), 0);
     drive(ld, 0, 100);
     assert_false(pl_logdir_is_full(ld));
     assert_int_equal(pl_logdir_flush(ld, &why), 0);

@@ -234,14 +234,13 @@ TEST(test_well) {
 
 /* 0, or a skip where the library is built without a server, which must be said. */
 static int open_metrics(void **state) {
-    int rc = pl_metrics_open("0", &metrics, &why);
+    atomic_store(&fake_ns, 5000000000u);
+    int rc = pl_metrics_open("0", fake_clock, &metrics, &why);
     if (rc == PL_EMISSING) {
         assert_non_null(strstr(why.text, "libmicrohttpd-dev"));
         metrics = NULL;
         return 0;
     }
-    atomic_store(&fake_ns, 5000000000u);
-    if (!rc) pl_metrics_clock(metrics, fake_clock);
     return rc;
 }
 
@@ -372,7 +371,7 @@ TEST_BETWEEN(open_metrics, close_metrics, names_of_the_web_are_refused) {
     assert_int_equal(status_of(ask_as("127.0.0.1", "GET", "/metrics")), 200);
     pl_metrics_close(metrics);
     metrics = NULL;
-    assert_int_equal(pl_metrics_open("0.0.0.0:0", &metrics, &why), PL_OK);
+    assert_int_equal(pl_metrics_open("0.0.0.0:0", fake_clock, &metrics, &why), PL_OK);
     assert_int_equal(status_of(ask_as("node7.cluster", "GET", "/metrics")), 200);
 }
 
@@ -431,22 +430,23 @@ TEST_BETWEEN(open_metrics, close_metrics, test_addresses) {
                                       "[]:1",    "h:1 ",       "1.5",         "h:0x50", "[::1:9"};
     struct pl_metrics *m;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        if (pl_metrics_open(good[i], &m, &why)) fail_msg("'%s': %s", good[i], why.text);
+        if (pl_metrics_open(good[i], fake_clock, &m, &why)) fail_msg("'%s': %s", good[i], why.text);
         assert_true(pl_metrics_port(m) > 0);
         pl_metrics_close(m);
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        if (pl_metrics_open(bad[i], &m, &why) != PL_EUSAGE) fail_msg("'%s' is taken", bad[i]);
+        if (pl_metrics_open(bad[i], fake_clock, &m, &why) != PL_EUSAGE)
+            fail_msg("'%s' is taken", bad[i]);
         assert_non_null(strstr(why.text, "HOST:PORT"));
     }
     bool ipv6 = has_ipv6(); /* without it this is an error, but it is understood */
-    assert_int_equal(pl_metrics_open("[::1]:0", &m, &why), ipv6 ? PL_OK : PL_EIO);
+    assert_int_equal(pl_metrics_open("[::1]:0", fake_clock, &m, &why), ipv6 ? PL_OK : PL_EIO);
     if (ipv6) pl_metrics_close(m);
     char taken[40];
     snprintf(taken, sizeof taken, "127.0.0.1:%d", pl_metrics_port(metrics));
-    assert_int_equal(pl_metrics_open(taken, &m, &why), PL_EIO);
+    assert_int_equal(pl_metrics_open(taken, fake_clock, &m, &why), PL_EIO);
     assert_non_null(strstr(why.text, "Address already in use"));
     char unknown[] = "no-name-has-a-part-of-more-than-sixty-three-letters-so-this-one-is-none:0";
-    assert_int_equal(pl_metrics_open(unknown, &m, &why), PL_EIO);
+    assert_int_equal(pl_metrics_open(unknown, fake_clock, &m, &why), PL_EIO);
     assert_non_null(strstr(why.text, "unknown host"));
 }

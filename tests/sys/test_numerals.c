@@ -162,12 +162,11 @@ TEST(served_texts_have_a_point) {
     size_t n = 0;
     ssize_t got;
     comma_or_skip();
-    if (pl_metrics_open("0", &m, &why)) {
+    if (pl_metrics_open("0", clock_of_test, &m, &why)) {
         print_message("skipped: %s\n", why.text);
         setlocale(LC_NUMERIC, "C");
         skip();
     }
-    pl_metrics_clock(m, clock_of_test);
     pl_metrics_publish(m, &now);
     atomic_fetch_add(&now_ns, UINT64_C(9000000000));
     now.updates = 2; /* 4.5 s each */

@@ -285,10 +285,10 @@ TEST(test_constant_delays) {
 /* Rennala (Tyurin, Richtarik, NeurIPS 2023) */
 TEST(test_fixed_times) {
     static const double batch[] = {1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7};
-    double tau[8];
-    for (int i = 0; i < 8; i++) tau[i] = i + 1;
-    for (uint64_t b = 1; b <= 16; b++) near(pl_batch_time(tau, 8, b), batch[b - 1], 0.0);
-    near(pl_batch_time(tau, 8, 0), 0.0, 0.0);
+    struct pl_delay *d = open_delay("const:t=1|const:t=2|const:t=3|const:t=4|"
+                                    "const:t=5|const:t=6|const:t=7|const:t=8",
+                                    8);
+    for (int k = 1; k <= 16; k++) near(cell(d, 8, PL_KBATCHSYNC, k).seconds, batch[k - 1], 1e-9);
 }
 
 ALL_TESTS_FROM_SEED(20180409, NULL, NULL)
