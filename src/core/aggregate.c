@@ -10,10 +10,6 @@ static const struct pl_reduce *aggregate_rule(const struct pl_chain *c, int i) {
     return (const struct pl_reduce *)c->link[i].entry;
 }
 
-const struct pl_reduce *pl_reduce_last(const struct pl_chain *c) {
-    return aggregate_rule(c, c->n - 1);
-}
-
 bool pl_reduce_geometry(const struct pl_chain *c) {
     for (int i = 0; i < c->n; i++)
         if (aggregate_rule(c, i)->geometry) return true;
@@ -108,7 +104,8 @@ int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *wh
             why, PL_EUSAGE,
             "reduce '%s' compares gradients in pairs, but a group may have K=%d of them; "
             "use K=%d or less, or a coordinate-wise rule such as %s",
-            pl_reduce_last(c)->id.name, group.most, PL_GRAM_MAX, pl_reduce_median.id.name);
+            aggregate_rule(c, c->n - 1)->id.name, group.most, PL_GRAM_MAX,
+            pl_reduce_median.id.name);
     return PL_OK;
 }
 

@@ -18,9 +18,6 @@
  * largest that another link was given. */
 int pl_reduce_check(struct pl_chain *c, struct pl_sizes group, struct pl_why *why);
 
-/* The last link. */
-const struct pl_reduce *pl_reduce_last(const struct pl_chain *c);
-
 bool pl_reduce_geometry(const struct pl_chain *c);
 bool pl_reduce_remembers(const struct pl_chain *c);
 

@@ -21,8 +21,10 @@ const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t 
     return instead;
 }
 
-const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const pl_real *instead,
-                              pl_real *copy) {
+/* A block of a member, judged. What its worker can still write to is first copied to copy [n], so
+ * that what is judged is what is used. */
+static const pl_real *member_read(struct store_member *m, size_t at, size_t n,
+                                  const pl_real *instead, pl_real *copy) {
     const pl_real *v = m->vector + at;
     enum pl_finite finite = __atomic_load_n(&m->finite, __ATOMIC_RELAXED);
     /* one that is spoiled may be writable as well */
@@ -83,7 +85,8 @@ bool pl_members_keep(struct pl_store *s) {
     return true;
 }
 
-pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead) {
+/* One value of a member, judged. */
+static pl_real member_value(struct store_member *m, size_t at, pl_real instead) {
     pl_real v = *(const volatile pl_real *)&m->vector[at]; /* read once */
     if (isfinite(v)) return v;
     member_spoil(m);
@@ -137,7 +140,7 @@ struct pl_correct_block pl_member_judged(const struct pl_store *s, struct store_
                                          size_t at, size_t n, pl_real *tmp) {
     const pl_real *nothing =
         s->conf.sends == PL_SENDS_MODEL ? s->newest->model + at : pl_member_zeros;
-    return pl_member_block(s, m, at, n, pl_member_read(m, at, n, nothing, tmp), tmp);
+    return pl_member_block(s, m, at, n, member_read(m, at, n, nothing, tmp), tmp);
 }
 
 /* Piece by piece: each range has its own learning rate. */
@@ -185,13 +188,13 @@ static struct store_member *member_first(const struct pl_store *s) {
 static pl_real member_whole(const struct pl_store *s, size_t i) {
     struct store_member *first = member_first(s);
     pl_real now = s->newest->model[i];
-    return first ? pl_member_value(first, i, now) : now;
+    return first ? member_value(first, i, now) : now;
 }
 
 static pl_real member_mean(const struct pl_store *s, size_t i) {
     double sum = 0;
     for (int m = 0; m < s->n_members; m++)
-        sum += (double)pl_member_value(&s->member[m], i, s->newest->model[i]);
+        sum += (double)member_value(&s->member[m], i, s->newest->model[i]);
     return (pl_real)(sum / s->n_members);
 }
 

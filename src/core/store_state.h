@@ -71,12 +71,6 @@ struct pl_store {
  * was found finite and cannot change is not judged again. */
 const pl_real *pl_member_judge(struct store_member *m, const pl_real *v, size_t n,
                                const pl_real *instead);
-/* A block of a member, judged. What its worker can still write to is first copied to copy [n], so
- * that what is judged is what is used. */
-const pl_real *pl_member_read(struct store_member *m, size_t at, size_t n, const pl_real *instead,
-                              pl_real *copy);
-/* The same for one value. */
-pl_real pl_member_value(struct store_member *m, size_t at, pl_real instead);
 extern const pl_real pl_member_zeros[PL_BLOCK];
 
 /* The piece of a block that begins at element i of the n elements at `at` of the slice. The
@@ -88,7 +82,8 @@ void pl_member_decay(const struct pl_store *s, size_t at, size_t n, const pl_rea
  * newest version, and weight decay is added; both use tmp [n]. */
 struct pl_correct_block pl_member_block(const struct pl_store *s, const struct store_member *m,
                                         size_t at, size_t n, const pl_real *g, pl_real *tmp);
-/* The same, with what pl_member_read finds. */
+/* The same for what the member has there, judged. What its worker can still write to is copied
+ * first, so that what is judged is what is used. */
 struct pl_correct_block pl_member_judged(const struct pl_store *s, struct store_member *m,
                                          size_t at, size_t n, pl_real *tmp);
 /* One block of member m, judged and corrected, into out [n]. `room` [n] is kept from the first

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct pl_worker_time pl_worker_shares(struct pl_worker_time t) {
+/* Converts seconds to shares of their sum. */
+static struct pl_worker_time outcome_shares(struct pl_worker_time t) {
     double all = t.compute + t.communication + t.idle + t.wasted;
     if (!(all > 0)) return t;
     return (struct pl_worker_time){t.compute / all, t.communication / all, t.idle / all,
@@ -101,7 +102,7 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
     out->updates = v->version;
     out->fates = pl_control_fates(control);
     out->staleness = pl_control_staleness(control);
-    out->worker_time = pl_worker_shares(pl_control_worker_time(control, now_ns));
+    out->worker_time = outcome_shares(pl_control_worker_time(control, now_ns));
     out->k_final = pl_control_k(control, out->present);
     pl_control_policy(control, out->policy_final, sizeof out->policy_final);
     int rc = outcome_steps(&out->steps, v);

@@ -53,9 +53,6 @@ struct pl_watch {
     void *ctx;
 };
 
-/* Converts seconds to shares of their sum. */
-struct pl_worker_time pl_worker_shares(struct pl_worker_time t);
-
 /* The current state of a run, without losses; `progress` is NULL without a model. */
 struct pl_point pl_point_now(const struct pl_control *control, const struct pl_progress *progress,
                              uint64_t now_ns);

@@ -167,7 +167,7 @@ void pl_server_scored(struct server *s) {
 
 /* The score is of this moment, whenever it is ready. If a server or worker does not answer, the run
  * ends; what is missing is reported then. */
-void pl_server_score(struct server *s) {
+static void server_score(struct server *s) {
     s->scored_at = pl_engine_point(s->engine, pl_server_now(s));
     if (pl_server_model(s, s->room, &s->scored)) {
         pl_engine_end(s->engine);
@@ -190,7 +190,7 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
         pl_engine_score_later(s->engine, now + took);
     }
     if (s->scoring || !pl_engine_score_due(s->engine, now)) return;
-    if (!pl_engine_score_again(s->engine, now)) pl_server_score(s);
+    if (!pl_engine_score_again(s->engine, now)) server_score(s);
 }
 
 /* --- what is due by the clock ------------------------------------------------------------- */

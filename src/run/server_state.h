@@ -84,7 +84,6 @@ static inline int pl_server_model(void *server, float *room, struct pl_model_now
     return rc;
 }
 
-void pl_server_score(struct server *s);  /* sends the current model to the scorer */
 void pl_server_scored(struct server *s); /* waits for the scorer */
 int pl_server_loop(struct server *s);
 

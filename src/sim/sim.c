@@ -276,7 +276,7 @@ int pl_sim_open(struct sim *s) {
     return rc ? rc : sim_begin(s);
 }
 
-int pl_sim_end(struct sim *s) {
+static int sim_end(struct sim *s) {
     struct pl_model_now m = {.w = NULL};
     int rc = s->prefetch ? pl_engine_model(s->engine, s->room, &m) : PL_OK;
     if (s->prefetch) s->out->computed = pl_prefetch_computed(s->prefetch);
@@ -312,7 +312,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
         if (s.worker[i].now) pl_prefetch_drop(s.prefetch, s.worker[i].now);
     if (!rc && s.crossing) rc = pl_crossing_check(&s, true);
     if (!rc) pl_sim_evaluate(&s);
-    if (!rc) rc = pl_sim_end(&s);
+    if (!rc) rc = sim_end(&s);
     pl_sim_close(&s);
     pl_fpu_restore(fpu);
     return rc;

@@ -97,8 +97,7 @@ int pl_sim_open(struct sim *s);
 int pl_sim_loop(struct sim *s);
 int pl_sim_after(struct sim *s);     /* called after every event */
 void pl_sim_evaluate(struct sim *s); /* unless the model has been evaluated at this time */
-int pl_sim_end(struct sim *s);
-void pl_sim_close(struct sim *s); /* frees everything but the sim itself */
+void pl_sim_close(struct sim *s);    /* frees everything but the sim itself */
 
 /* --- targets (crossing.c) ----------------------------------------------------------------------
  */

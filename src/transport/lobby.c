@@ -131,7 +131,8 @@ void pl_lobby_close(struct pl_lobby *l) {
 
 /* --- clients ------------------------------------------------------------------------------ */
 
-void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer) {
+/* Sends a client away; `answer` is used for the message. */
+static void lobby_refuse(int sock, const char *sentence, struct pl_answer *answer) {
     *answer = (struct pl_answer){
         .magic = PL_GREETING_MAGIC, .version = PL_GREETING_VERSION, .code = PL_ANSWER_REFUSED};
     snprintf(answer->text, sizeof answer->text, "%s", sentence);
@@ -139,9 +140,9 @@ void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer) {
 }
 
 static void lobby_give_up(struct pl_lobby *l, int i) {
-    pl_lobby_refuse(l->client[i].sock,
-                    "it was not told in time what connected; use the same release for both",
-                    &l->answer);
+    lobby_refuse(l->client[i].sock,
+                 "it was not told in time what connected; use the same release for both",
+                 &l->answer);
     lobby_drop(&l->client[i].sock);
 }
 
@@ -181,8 +182,7 @@ static void lobby_accept(struct pl_lobby *l, uint64_t now) {
         return;
     }
     if (!pl_greeting_kin(sock)) {
-        pl_lobby_refuse(sock, "it belongs to another user; run the worker as that user",
-                        &l->answer);
+        lobby_refuse(sock, "it belongs to another user; run the worker as that user", &l->answer);
         close(sock);
         return;
     }
@@ -206,7 +206,7 @@ static bool lobby_hello(struct pl_lobby *l, int sock, struct pl_newcomer *client
         sound = false;
     }
     if (!sound) {
-        pl_lobby_refuse(sock, text, &l->answer);
+        lobby_refuse(sock, text, &l->answer);
         return false;
     }
     *client = (struct pl_newcomer){.kind = (enum pl_client_kind)hello.kind,

@@ -33,7 +33,4 @@ void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, 
                      bool (*welcome)(void *ctx, int sock, const struct pl_newcomer *client),
                      void *ctx);
 
-/* Sends a client away; `answer` is used for the message. */
-void pl_lobby_refuse(int sock, const char *sentence, struct pl_answer *answer);
-
 #endif
