@@ -130,8 +130,7 @@ static int predict_from(struct pl_setup *s, const struct pl_saved *from, void *c
                        "classes, ids): %s; continue its run with --resume to write one that does, "
                        "or use paceline eval with the training file",
                        pl_saved_path(from),
-                       text ? "an earlier version wrote it, or it would be too long"
-                            : "another program wrote it");
+                       text ? "it would be too long" : "another program wrote it");
     rc = pl_data_open_as(s->conf.data, PREDICT_SEED, schema, &data, &s->why);
     if (!rc) rc = pl_model_open(s->conf.model, data, &model, &s->why);
     p->data = data;

@@ -41,7 +41,6 @@ double pl_rate_now(const struct pl_rate *r, const struct pl_progress *p, int n_w
     return lr;
 }
 
-/* Earlier releases saved these numbers under the optimizer. */
 void pl_rate_archive(struct pl_rate *r, const struct pl_archive *k) {
     double lr = r->lr;
     if ((k->restoring || r->replaced) && pl_archive_numbers(k, "store.lr", &lr, 1) == 1 &&
@@ -51,8 +50,6 @@ void pl_rate_archive(struct pl_rate *r, const struct pl_archive *k) {
         const struct pl_entry *id = r->schedule.link[i].entry;
         char name[PL_NAME_MAX + 32];
         if (!((const struct pl_schedule *)id)->commit) continue;
-        snprintf(name, sizeof name, "store.optim.%s", id->name);
-        if (k->restoring) pl_archive_numbers(k, name, r->number[i], PL_RULE_NUMBERS);
         snprintf(name, sizeof name, "store.schedule.%s", id->name);
         pl_archive_numbers(k, name, r->number[i], PL_RULE_NUMBERS);
     }

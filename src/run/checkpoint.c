@@ -163,14 +163,13 @@ static const char *checkpoint_text(const struct pl_snapshot *s, const char *key)
     return NULL;
 }
 
-/* Whether a checkpoint in the folder was written by the run of this origin, or by an earlier
- * version, which notes none. */
+/* Whether a checkpoint in the folder was written by the run of this origin. */
 static bool checkpoint_is_own(const char *path, const char *origin) {
     struct pl_tensors *t = NULL;
     if (!origin) return true;
     if (pl_tensors_head(path, &t, NULL)) return false;
     const char *theirs = pl_tensors_meta(t, "origin");
-    bool own = !theirs || strcmp(theirs, origin) == 0;
+    bool own = theirs && strcmp(theirs, origin) == 0;
     pl_tensors_free(t);
     return own;
 }

@@ -35,9 +35,9 @@ void pl_snapshot_weights(struct pl_snapshot *s, const struct pl_model *m, const 
 /* Whether all weights are finite. */
 bool pl_snapshot_finite(const struct pl_snapshot *s);
 
-/* A note in UTF-8. Keys in use: crc32, sha256, format, writer, updates. "origin" is the first run
- * of the chain that the run continues: only checkpoints with the same origin, or none, are removed
- * for this one. */
+/* A note in UTF-8. Keys in use: sha256, format, writer, updates. "origin" is the first run of
+ * the chain that the run continues: only checkpoints with the same origin are removed for this one.
+ */
 void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value);
 
 /* The bytes of its file, malloc()ed. */

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "run/tensors_header.h"
 
@@ -185,28 +184,14 @@ static uint64_t tensors_get_length(const unsigned char in[8]) {
     return n;
 }
 
-unsigned long pl_tensors_crc(const char *header, size_t n) {
-    unsigned char length[8];
-    const char *behind = header + TENSORS_CRC_AT + TENSORS_CRC_DIGITS;
-    pl_tensors_put_length(length, n);
-    uLong crc = crc32_z(0, length, sizeof length);
-    crc = crc32_z(crc, (const Bytef *)header, TENSORS_CRC_AT);
-    crc = crc32_z(crc, (const Bytef *)"00000000", TENSORS_CRC_DIGITS);
-    return crc32_z(crc, (const Bytef *)behind, (size_t)(header + n - behind));
-}
-
 void pl_tensors_sha(const char *header, size_t n, struct sha256_ctx *out) {
-    static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
     unsigned char length[8];
-    const char *between = header + TENSORS_CRC_AT + TENSORS_CRC_DIGITS;
     const char *behind = header + TENSORS_SHA_AT + TENSORS_SHA_DIGITS;
     pl_tensors_put_length(length, n);
     sha256_init(out);
     sha256_update(out, sizeof length, length);
-    sha256_update(out, TENSORS_CRC_AT, (const uint8_t *)header);
-    sha256_update(out, TENSORS_CRC_DIGITS, (const uint8_t *)zeros);
-    sha256_update(out, sizeof TENSORS_BETWEEN - 1, (const uint8_t *)between);
-    sha256_update(out, TENSORS_SHA_DIGITS, (const uint8_t *)zeros);
+    sha256_update(out, TENSORS_SHA_AT, (const uint8_t *)header);
+    sha256_update(out, TENSORS_SHA_DIGITS, (const uint8_t *)TENSORS_NO_SHA);
     sha256_update(out, (size_t)(header + n - behind), (const uint8_t *)behind);
 }
 
@@ -230,35 +215,20 @@ static int tensors_read_all(int fd, unsigned char *to, size_t n, struct pl_why *
     return PL_OK;
 }
 
-/* The checksum finds accidents; the hash also finds changes that were made on purpose. */
-static int tensors_check_hash(const char *header, size_t n, const unsigned char *data, size_t room,
-                              struct pl_why *why) {
+static int tensors_check(struct pl_tensors *t, const char *header, size_t n,
+                         const unsigned char *data, size_t room, struct pl_why *why) {
     char digits[TENSORS_SHA_DIGITS + 1];
     struct sha256_ctx sha;
-    if (n < TENSORS_SHA_AT + TENSORS_SHA_DIGITS ||
-        memcmp(header + TENSORS_CRC_AT + TENSORS_CRC_DIGITS, TENSORS_BETWEEN,
-               sizeof TENSORS_BETWEEN - 1))
-        return pl_fail(why, PL_EDATA, "its SHA-256 is not where it should be");
+    t->checked = pl_tensors_meta(t, "sha256") || pl_tensors_meta(t, "writer");
+    if (!t->checked) return PL_OK;
+    if (n < TENSORS_SHA_AT + TENSORS_SHA_DIGITS || memcmp(header, TENSORS_FRONT, TENSORS_SHA_AT))
+        return pl_fail(why, PL_EDATA, "its SHA-256 is not where this version writes it");
     pl_tensors_sha(header, n, &sha);
     sha256_update(&sha, room, data);
     pl_tensors_sha_digits(&sha, digits);
     if (memcmp(header + TENSORS_SHA_AT, digits, TENSORS_SHA_DIGITS))
         return pl_fail(why, PL_EDATA, "its SHA-256 does not match");
     return PL_OK;
-}
-
-static int tensors_check(struct pl_tensors *t, const char *header, size_t n,
-                         const unsigned char *data, size_t room, struct pl_why *why) {
-    char digits[TENSORS_CRC_DIGITS + 1];
-    t->checked = pl_tensors_meta(t, "crc32") || pl_tensors_meta(t, "writer");
-    if (!t->checked) return PL_OK;
-    if (n < TENSORS_CRC_AT + TENSORS_CRC_DIGITS || memcmp(header, TENSORS_FRONT, TENSORS_CRC_AT))
-        return pl_fail(why, PL_EDATA, "its checksum is not where it should be");
-    uLong crc = crc32_z(pl_tensors_crc(header, n), data, room);
-    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
-    if (memcmp(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS))
-        return pl_fail(why, PL_EDATA, "its checksum does not match");
-    return tensors_check_hash(header, n, data, room, why);
 }
 
 /* Reads the header first, so that no more memory is touched than a valid header asks for. With

@@ -3,7 +3,7 @@
  * after the other, in C order.
  *
  * A file is complete or does not exist: it is written under a temporary name, synced to the disk
- * and renamed. Its header contains a checksum and a SHA-256 over every byte. The reader trusts
+ * and renamed. Its header contains a SHA-256 over every byte. The reader trusts
  * nothing that it has not checked.
  *
  * Threads: the caller's; nothing here is shared. */
@@ -28,7 +28,7 @@ struct pl_tensor {
     size_t bytes;
 };
 
-/* Metadata. pl_tensors_write sets "crc32", "sha256", "format" and "writer". */
+/* Metadata. pl_tensors_write sets "sha256", "format" and "writer". */
 struct pl_meta {
     const char *key, *value;
 };
@@ -52,7 +52,7 @@ int pl_tensors_read(const char *path, struct pl_tensors **out, struct pl_why *wh
 int pl_tensors_head(const char *path, struct pl_tensors **out, struct pl_why *why);
 void pl_tensors_free(struct pl_tensors *t); /* NULL is fine */
 
-/* Whether the file had our checksum; files written by other tools have none. */
+/* Whether the file had our hash; files written by other tools have none. */
 bool pl_tensors_checked(const struct pl_tensors *t);
 
 /* Whether every element of an array of type F32 is finite; true for other types. */

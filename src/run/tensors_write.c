@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/json.h"
 #include "base/output.h"
@@ -26,8 +25,6 @@ static const struct pl_tensor **tensors_sort(const struct pl_tensor *tensors, si
     return sorted;
 }
 
-#define TENSORS_NO_SHA "0000000000000000000000000000000000000000000000000000000000000000"
-
 /* Where each array begins in the data, in the order of `tensors`; NULL: out of memory. *room: the
  * bytes of all. */
 static uint64_t *tensors_offsets(const struct pl_tensor *tensors,
@@ -41,13 +38,12 @@ static uint64_t *tensors_offsets(const struct pl_tensor *tensors,
     return at;
 }
 
-/* The text of the header, with zeros for the checksum and the hash. It has the order of the caller,
+/* The text of the header, with zeros for the hash. It has the order of the caller,
  * which is that of the tensors in a model's vector. */
 static void tensors_header(const struct pl_tensor *tensors, const uint64_t *at, size_t n,
                            const struct pl_meta *meta, size_t n_meta, struct pl_json *j) {
     pl_json_open(j, NULL, '{');
     pl_json_open(j, "__metadata__", '{');
-    pl_json_text(j, "crc32", "00000000");
     pl_json_text(j, "sha256", TENSORS_NO_SHA);
     pl_json_text(j, "format", "pt");
     pl_json_text(j, "writer", "paceline");
@@ -126,7 +122,7 @@ static int tensors_copy(const char *header, size_t n_header, const struct pl_ten
     return PL_OK;
 }
 
-/* Puts the hash and the checksum, which covers the hash, into the header. */
+/* Puts the hash into the header. */
 static void tensors_sign(char *header, size_t n_header, const struct pl_tensor *const *sorted,
                          size_t n) {
     struct sha256_ctx sha;
@@ -136,11 +132,6 @@ static void tensors_sign(char *header, size_t n_header, const struct pl_tensor *
         if (sorted[i]->bytes > 0) sha256_update(&sha, sorted[i]->bytes, sorted[i]->data);
     pl_tensors_sha_digits(&sha, digits);
     memcpy(header + TENSORS_SHA_AT, digits, TENSORS_SHA_DIGITS);
-    uLong crc = pl_tensors_crc(header, n_header);
-    for (size_t i = 0; i < n; i++) /* crc32_z starts over if data is NULL */
-        if (sorted[i]->bytes > 0) crc = crc32_z(crc, sorted[i]->data, sorted[i]->bytes);
-    snprintf(digits, sizeof digits, "%08lx", crc & 0xffffffff);
-    memcpy(header + TENSORS_CRC_AT, digits, TENSORS_CRC_DIGITS);
 }
 
 /* To the file at `path`, or if it is NULL to memory. */

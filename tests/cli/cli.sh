@@ -561,7 +561,7 @@ head -c $((size - 100)) saved/checkpoint-0000000050.safetensors >bad.safetensors
 printf not-these-bytes >>bad.safetensors
 tail -c 85 saved/checkpoint-0000000050.safetensors >>bad.safetensors
 mv bad.safetensors saved/checkpoint-0000000050.safetensors
-refused 1 "its checksum does not match; the one before it is intact: saved/checkpoint-" \
+refused 1 "its SHA-256 does not match; the one before it is intact: saved/checkpoint-" \
     train --resume saved
 refused 1 "is damaged" eval saved
 head -c 100 $newest >short.safetensors

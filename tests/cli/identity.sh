@@ -221,7 +221,7 @@ step "damaged and diverged"
 cp -r ck hurt
 printf not-these-bytes |
     dd of=hurt/checkpoint-0000000060.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
-refused 'its checksum does not match; the one before it is intact: hurt/checkpoint-' \
+refused 'its SHA-256 does not match; the one before it is intact: hurt/checkpoint-' \
     train --resume hurt --updates 70
 works train --resume auto --checkpoint hurt --updates 70
 has err "warning: checkpoint 'hurt/checkpoint-0000000060.safetensors' is damaged" \

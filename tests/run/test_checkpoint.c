@@ -270,7 +270,7 @@ TEST(damage_is_told_with_what_is_whole) {
         assert_int_equal(pl_checkpoint_read(test_file(steps[i].damaged), &saved, &why), PL_EDATA);
         assert_null(saved);
         snprintf(expected, sizeof expected,
-                 "checkpoint '%s' is damaged: its checksum does not match%s%s",
+                 "checkpoint '%s' is damaged: its SHA-256 does not match%s%s",
                  test_file(steps[i].damaged), steps[i].text,
                  steps[i].offered ? test_file(steps[i].offered) : "");
         assert_string_equal(why.text, expected);

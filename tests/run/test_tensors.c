@@ -105,7 +105,7 @@ TEST(what_cannot_be_read_is_not_written) {
         struct pl_meta meta;
     } bad[] = {
         {"same name twice", {some[1], some[1]}, {"a", "b"}},
-        {"same name twice", {some[0], some[1]}, {"crc32", "00000000"}},
+        {"same name twice", {some[0], some[1]}, {"sha256", "00000000"}},
         {"same name twice", {some[0], some[1]}, {"format", "pt"}},
         {"UTF-8", {some[0], some[1]}, {"path", "caf\xe9"}},
         {"UTF-8", {some[0], {"\xff", PL_U8, 1, {5}, some_bytes, 5}}, {"a", "b"}},
@@ -177,6 +177,7 @@ static void put_header(const char *name, const char *header, size_t n_header, si
     free(file);
 }
 
+#define DIGITS "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define T(dtype, shape, from, to)                                                                  \
     "{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" from "," to "]}"
 
@@ -235,11 +236,13 @@ TEST(hostile_headers_are_refused) {
         {"{\"__metadata__\":{\"a\":1}}", 0, "not a string"},
         {"{\"__metadata__\":{\"a\":{}}}", 0, "not a string"},
         {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "twice"},
-        {"{\"__metadata__\":{\"crc32\":\"00000000\"}}", 0, "checksum does not match"},
-        {"{\"__metadata__\":{\"crc32\":\"\"}}", 0, "checksum"},
-        {"{\"__metadata__\":{\"crc32\":\"", 0, "not JSON"},
-        {"{\"__metadata__\": {\"crc32\":\"00000000\"}}", 0, "not where it should be"},
-        {"{\"__metadata__\":{\"writer\":\"paceline\"}}", 0, "not where it should be"},
+        {"{\"__metadata__\":{\"sha256\":\"" DIGITS "\"}}", 0, "SHA-256 does not match"},
+        {"{\"__metadata__\":{\"sha256\":\"\"}}", 0, "SHA-256"},
+        {"{\"__metadata__\":{\"sha256\":\"", 0, "not JSON"},
+        {"{\"__metadata__\": {\"sha256\":\"" DIGITS "\"}}", 0, "not where this version"},
+        {"{\"__metadata__\":{\"writer\":\"paceline\"}}", 0, "not where this version"},
+        {"{\"__metadata__\":{\"crc32\":\"00000000\",\"sha256\":\"" DIGITS "\"}}", 0,
+         "not where this version"},
         {"{\"a\":[[[[[[[[[[[]]]]]]]]]]]}", 0, "nested deeper than 8"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
