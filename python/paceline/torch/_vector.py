@@ -82,9 +82,9 @@ class Vector:
         self._model, self._checks = model, 0
         # every place that has one of the parameters, also if several share it
         self._places = [
-            (m._parameters, leaf, p, f"{path}.{leaf}" if path else leaf)
+            (m, leaf, p, f"{path}.{leaf}" if path else leaf)
             for path, m in model.named_modules()
-            for leaf, p in m._parameters.items()
+            for leaf, p in m.named_parameters(recurse=False)
         ]
         # modules may put another tensor in the place of a buffer
         at = [n.rpartition(".") for n, _ in buffers]
@@ -405,7 +405,7 @@ class Vector:
         """Raises if the model has other parameters. New ones are looked for in steps 1, 2, 4, 8, … and
         in every 64th."""
         for owner, leaf, p, name in self._places:
-            if owner.get(leaf) is not p:
+            if getattr(owner, leaf, None) is not p:
                 raise UsageError(
                     f"parameter '{name}' has been removed or replaced by another object since the run "
                     "began, which trains the first; change it in place and call opt.set_weights(), or "
