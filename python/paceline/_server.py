@@ -122,9 +122,14 @@ class Server:
     could not start; files go to a new folder below the temporary one."""
 
     def __init__(
-        self, socket: str, options: Dict[str, Any], save: Optional[Callable[[str], None]] = None
+        self,
+        socket: str,
+        options: Dict[str, Any],
+        save: Optional[Callable[[str], None]],
+        token: str,
     ) -> None:
-        """Starts a server that listens at `socket`. `save` writes the initial weights to a path."""
+        """Starts a server that listens at `socket`. `save` writes the initial weights to a path.
+        `token` is for the other ranks and for evaluators on this machine."""
         self._socket, self._pid = socket, os.getpid()
         if _answers(socket):
             raise RunError(
@@ -151,6 +156,8 @@ class Server:
             order = {"options": options, "parent": os.getpid(), "scratch": self._scratch}
             if not isinstance(options.get("policy"), (str, type(None))):
                 order.update(options=dict(options, policy=None), policy=_packed(options["policy"]))
+            _write(socket + _TOKEN, _TOKEN_LINE, token)
+            self._published = True
             self._start(order)
         except BaseException:
             self.remove()
@@ -279,11 +286,6 @@ class Server:
         """Tells the other ranks what went wrong."""
         _told.append(self._socket + _FAILED)
         _write(_told[-1], _FAILED_LINE, message)
-
-    def publish(self, token: str) -> None:
-        """Tells an evaluator the token."""
-        _write(self._socket + _TOKEN, _TOKEN_LINE, token)
-        self._published = True
 
     def kill(self) -> None:
         if self._process.poll() is None:

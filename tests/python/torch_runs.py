@@ -356,16 +356,39 @@ class Failed(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_evaluation_is_no_freeze(self):
-        """A worker may take its time between two results, for example for an evaluation: the server
-        learns no time after which it counts as frozen."""
+        """A worker that pauses may take its time between two results, and is not evicted with one
+        that is as slow without a word."""
+        evicted = threading.Event()
+
+        def worker(role):
+            model = net()
+            sgd = SGD(model.parameters(), lr=0.1)
+            opt = pl.Optimizer(sgd, model, "sync", role=role, evict=2)
+            client = opt._session.client
+            if role.rank == 1:
+                with opt.paused(), opt.paused():
+                    evicted.wait(LIMIT)
+                out = client.hung_up()
+            while role.rank == 2 and not client.hung_up():
+                time.sleep(0.01)
+            evicted.set()
+            if role.rank != 2:
+                opt.step(backward(opt, model))
+            opt.close()
+            return role.rank == 1 and out
+
+        self.assertEqual(together(3, worker), [False] * 3)
+
+    def test_eviction(self):
+        """By default, a worker has half an hour."""
         cases: List[Tuple[Dict[str, Any], Any]] = [({}, 1800), ({"evict": "auto"}, "auto")]
         for given, expected in [*cases, ({"evict": None}, 1800)]:
             with unittest.mock.patch("paceline._server.Server") as server:
-                model = net()
                 server.side_effect = paceline.RunError("not now")
+                model = net()
                 with self.assertRaisesRegex(paceline.RunError, "not now"):
-                    optimizer = SGD(model.parameters(), lr=0.1)
-                    pl.Optimizer(optimizer, model, role=roles(1)[0], **given)
+                    sgd = SGD(model.parameters(), lr=0.1)
+                    pl.Optimizer(sgd, model, role=roles(1)[0], **given)
                 self.assertEqual(server.call_args[0][1]["evict"], expected)
 
     def test_resume_without_a_folder(self):

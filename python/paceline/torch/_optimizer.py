@@ -499,6 +499,17 @@ class Optimizer(torch.optim.Optimizer):
         finally:
             self._in_task = False
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Encloses what is no part of a task, such as an evaluation that the script makes itself.
+        `evict=` does not count this time, unless it is half an hour. `evaluate=` and `reference=` need
+        no such block.
+
+            with opt.paused():
+                print(accuracy(model))"""
+        with self._session.pausing():
+            yield
+
     # --- the run -------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:

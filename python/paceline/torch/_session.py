@@ -106,6 +106,7 @@ class Session:
         self.owns = self.role.serves  # this process may change it
         self.requests = "rank 0"  # or who else may: "token", "any", "none"
         self._warned = False
+        self._pauses = 0
         self._spoiled: Optional[str] = None  # a buffer that made a result useless
 
     @property
@@ -147,6 +148,7 @@ class Session:
             fingerprint=tensors.fingerprint(),
             steps=steps,
             token=self._token if self.role.serves or claims else None,
+            shares=not self.role.elsewhere and not self.role.serves,
             number=self.role.rank + 1,
             checks=True,
         )
@@ -161,8 +163,6 @@ class Session:
             self.role = replace(self.role, world_size=workers)
         self.batches = int(self._client.server["batches_per_task"])
         self.may_lack = bool(self._client.server["tensors"])
-        if self.server:
-            self.server.publish(self._token or "any")
 
     def add_evaluator(self, model: torch.nn.Module, function: Function, on_point: Any) -> None:
         """From now on, the process that owns the run calls `function(model)` between two tasks, with
@@ -207,15 +207,17 @@ class Session:
             save = functools.partial(tensors.save, layout=layout)
             if options.get("resume") == "auto":
                 del served["resume"]
-        self.server = _server.Server(role.socket, served, save)
+        self.server = _server.Server(role.socket, served, save, self._token or "any")
         _open.add(self)
         _watch_sigterm()
 
-    def _join(self, **seat: Any) -> _client.Client:
-        """Opens a seat as soon as the server is there."""
+    def _join(self, shares: bool = False, **seat: Any) -> _client.Client:
+        """Opens a seat as soon as the server is there; `shares`: with the token of rank 0."""
         end = time.monotonic() + WAIT
         while True:
             keys = _keys.folder(self.role) if self.role.elsewhere else None
+            if shares:
+                seat["token"] = _server.token(self.role.socket)
             try:
                 at, wait = self.role.socket, patience(self.role.socket)
                 return _client.Client(at, wait=wait, keys=keys, job=self.role.job, **seat)
@@ -272,7 +274,7 @@ class Session:
         self._evaluate()
         task = self.client.task
         if self.reference and self.reference.is_due(self.version):
-            with self._pausing():
+            with self.pausing():
                 self._vector.load(task.w)  # and again below, because it may change buffers
                 self._give(self.reference.compute(self.version))
         self._vector.load(task.w)
@@ -282,22 +284,35 @@ class Session:
     def _evaluate(self) -> None:
         """Evaluates the next version if there is one, which is no part of the current task."""
         if self._evaluator and self._evaluator.has_version:
-            with self._pausing():
+            with self.pausing():
                 self._evaluator.look()
 
     @contextlib.contextmanager
-    def _pausing(self) -> Iterator[None]:
+    def pausing(self) -> Iterator[None]:
         """The server does not count this time for the task of this worker (evict=)."""
-        self._pause(True)
+        self._pauses += 1
+        if self._pauses == 1:
+            self._pause(True)
         try:
             yield
         finally:
-            self._pause(False)
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._pause(False)
 
     def _pause(self, yes: bool) -> None:
-        if self._client is not None and self.owns:
+        if self._client is None:
+            return
+        try:
             with contextlib.suppress(RunError):  # the next task tells that the run is gone
                 self._client.pause(yes)
+        except UsageError:
+            if yes:
+                warnings.warn(
+                    "the server takes no requests from this worker, so evict= counts the time of "
+                    "paused(); give it PACELINE_TOKEN, the token of the server's --requests",
+                    stacklevel=6,  # the script
+                )
 
     def push(self, samples: int, loss: float, absent: Optional[bytes] = None) -> None:
         """Sends what was written to the task's `out`, without the tensors that are absent. An infinite
