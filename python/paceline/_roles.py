@@ -53,6 +53,7 @@ class Role:
     channel: Union[Store, str, None] = None
     # the name of the run, if a launcher's variables tell it; the server refuses others
     job: str = ""
+    name: str = ""  # of the run in this process
     follows: bool = False  # in a process group whose first rank is the worker
     only: bool = False  # PACELINE is the address of its server, which has one run
     init: str = ""  # the process only writes its initial weights to this file
@@ -316,11 +317,12 @@ def _at_port(address: str, number: int) -> str:
     return f"{host}:{port}"
 
 
-def next_run(role: Role) -> Role:
+def next_run(role: Role, name: str = "") -> Role:
     """The role in the next run of this process. All ranks make their runs in the same order, and
     the second one has the socket `socket`.2, or a port of its own, so that a worker never joins a
     run of its past. The name of the run has its number, too: at a port there may be another one. A
-    restarted process does not know how many runs there were, and takes those that it finds."""
+    restarted process does not know how many runs there were, and takes those that it finds. If the
+    run is given a name, the name of the job has it, too."""
     if role.only and role.socket in _joined:
         raise UsageError(
             f"the server at {role.socket} has one run, which this process has joined already; for "
@@ -328,13 +330,14 @@ def next_run(role: Role) -> Role:
             "instead of PACELINE"
         )
     if role.rank < 0:
-        return role
+        return replace(role, name=name or role.socket)
     key = (role.socket, role.rank)
     with _making:
         last = _made.get(key, 0)
         found = _existing(role.socket, last) if role.restarted else None
         number = _made[key] = found or last + 1
-    role = replace(role, job=f"{role.job}.{number}" if role.job else "")
+    parts = ([role.job, str(number)] if role.job else []) + ([name] if name else [])
+    role = replace(role, name=name or f"run-{number}", job=".".join(parts))
     if number == 1:
         return role
     if role.elsewhere:

@@ -158,9 +158,10 @@ class Examples(unittest.TestCase):
         return out
 
     def test_from_ddp(self):
-        first, second, resumed = self.page("from-ddp.md")
+        first, second, named, resumed = self.page("from-ddp.md")
         self.assertEqual(first.count("[0] updates 200"), 2, first)
         self.assertEqual(second.count("updates 200"), 1, second)
+        self.assertIn("Run('critic', sync, rank 0 of 2, ended at version 20)", named)
         self.assertIn("[0] updates 20 rate 0.0905", resumed)
 
     def test_network(self):

@@ -18,6 +18,7 @@ from ..errors import RunEnded
 from ._current import batches, rank, world_size
 from ._evaluator import Evaluation, evaluate
 from ._optimizer import Abandoned, Optimizer
+from ._run import Run
 from ._translate import options
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Evaluation",
     "Optimizer",
     "Role",
+    "Run",
     "RunEnded",
     "batches",
     "evaluate",

@@ -25,7 +25,7 @@ _ENDED, _FAILED, _TASK = range(3)
 class Group:
     """The ranks of a process group."""
 
-    def __init__(self, group: Any, model_device: torch.device) -> None:
+    def __init__(self, group: Any, model_device: Optional[torch.device] = None) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise UsageError("group= needs torch.distributed.init_process_group before")
         if dist.get_rank(group) < 0:
@@ -38,8 +38,9 @@ class Group:
 
     def _device_for(self, group: Any) -> torch.device:
         """Where tensors must be that this group communicates."""
-        nccl = dist.get_backend(group) == "nccl"
-        return self._model_device if nccl else torch.device("cpu")
+        if dist.get_backend(group) != "nccl":
+            return torch.device("cpu")
+        return self._model_device or torch.device("cuda", torch.cuda.current_device())
 
     def role(self, found: Role) -> Role:
         """The role of the group, from that of this process: groups are numbered by their first

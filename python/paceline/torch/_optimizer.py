@@ -10,18 +10,17 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from .. import _roles
 from .._client import STEPS
 from .._roles import Role
 from ..errors import RunEnded, RunError, UsageError
 from . import _current
 from ._batches import Passes
 from ._evaluator import Evaluation
-from ._group import Follower, Group, Leader
+from ._group import Group
 from ._reference import Reference
+from ._run import Run
 from ._saving import Saving
 from ._scaling import Scaling
-from ._session import Session
 from ._state import State
 from ._translate import (
     columns,
@@ -79,6 +78,9 @@ class Optimizer(torch.optim.Optimizer):
     `reference(model)` returns the loss, a tensor, on samples that rank 0 trusts. Its gradient is what
     the server compares gradients with under zeno++, which needs it; no other method does.
 
+    `run` is that of this optimizer: Run.optimizer gives its own, and otherwise it is made of `method`,
+    `on_end`, `role`, `group` and the options.
+
     `zero_copy` makes the parameters read-only views of shared memory instead of copies: an
     operation that changes one in place ends the process. `role` replaces what the environment says.
 
@@ -113,6 +115,7 @@ class Optimizer(torch.optim.Optimizer):
         zero_copy: bool = False,
         role: Optional[Role] = None,
         group: Any = None,
+        run: Optional[Run] = None,
         **options: Any,
     ) -> None:
         self._ready = False
@@ -127,27 +130,25 @@ class Optimizer(torch.optim.Optimizer):
         self.optimizer, self.model = optimizer, model
         super().__init__(optimizer.param_groups, dict(optimizer.defaults))
         self._share()
-        self.role = role or _roles.find(workers=int(options.get("workers") or 1))
-        together = None
-        if self.role.over_mpi and (group is not None or zero_copy):
+        if run is None:
+            together = group and Group(group, next(model.parameters()).device)
+            run = Run(method, role=role, group=together, on_end=on_end, **options)
+        elif options or any(x is not None for x in (method, role, group, on_end)):
+            raise UsageError("method, on_end, role, group and options are those of the run")
+        self.run = run
+        options = dict(run.options)
+        if run.role.over_mpi and (run.grouped or zero_copy):
             raise UsageError(
                 "over MPI every rank is a worker, with memory of its own, which has neither group= "
                 "nor zero_copy; leave them out, or start mpirun -n N python3 … alone"
             )
-        if group is not None:
-            together = Group(group, next(model.parameters()).device)
-            if role is None and self.role.rank >= 0:
-                self.role = together.role(self.role)
         self._accumulating = self._in_task = self._needs_task = False
         self._hooks: List[Any] = []  # of task(), until close()
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
-        self._counts = {"steps": 0, "results": 0, "abandoned": 0}
         self._losses: List[float] = []
         self._scaling = Scaling(self, optimizer)
 
-        if method is not None:
-            options["method"] = method
         at = columns(options)
         self._rule = rule(optimizer, at, options)
         self._groups = [[id(p) for p in g["params"]] for g in self.param_groups]
@@ -159,7 +160,7 @@ class Optimizer(torch.optim.Optimizer):
         self._sends_gradients = at.sends_gradients
         self._averages = at.averages
         self._keeps_moving = at.keeps_moving
-        if at.sends_gradients and together is None:  # a group's are complete only after backward
+        if at.sends_gradients and not run.grouped:  # a group's are complete only after backward
             self._vector.send_early()
         state = State(self._rule.optim, self._vector, self._groups)
         brings = {} if at.takes_steps else state.steps_of(optimizer.state_dict()["state"])
@@ -171,7 +172,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"zero_copy needs a method that sends gradients, but {at.method} takes local steps, "
                 "which change the parameters in place; leave zero_copy out"
             )
-        if at.reference_every and (reference is None or together is not None):
+        if at.reference_every and (reference is None or run.grouped):
             raise UsageError(
                 f"{at.method} compares gradients with one that rank 0 computes; give reference=, a "
                 "function of the model that returns its loss on samples you trust, and no group="
@@ -182,14 +183,8 @@ class Optimizer(torch.optim.Optimizer):
         self._local = at.takes_steps  # the steps are taken here
         self._steps_left = 0
 
-        if together is None:
-            self._session = Session(self.role, self._vector)
-        else:
-            kind = Leader if together.leads else Follower
-            self._session = kind(self.role, self._vector, together)
-        self._stays = together is not None  # what was begun is computed to its end
-        self._session.on_end = on_end
-        self.role = self._session.role
+        self._session = run.join(weakref.ref(self), self._vector)
+        self._stays = run.grouped  # what was begun is computed to its end
         self._saving = Saving(optimizer, state, self._session)
         self._total = 0  # samples of the result so far, of all ranks of the group
         with self._session.opening():
@@ -198,13 +193,13 @@ class Optimizer(torch.optim.Optimizer):
                 layout(self._vector, self._groups, self._rule),
                 self._local,
             )
-            if self._session.resumed or (self._session.owns and not self.role.serves):
+            if self._session.resumed or (self._session.owns and not run.role.serves):
                 self._sent_rate = None  # its server has begun with another rate, maybe
             if brings and not self._session.resumed:
                 self._saving.send(brings)
             if reference and not at.reference_every:
                 raise UsageError(f"{at.method} has no use for reference=; leave it out")
-            if reference and self.role.serves:
+            if reference and run.role.serves:
                 self._session.reference = Reference(reference, model, state, at.reference_every)
             if evaluate:
                 self._session.add_evaluator(model, evaluate, on_point)
@@ -214,6 +209,11 @@ class Optimizer(torch.optim.Optimizer):
         _current.add(self)
         self._dropped = weakref.finalize(self, self._session.drop)
         self._dropped.atexit = False  # the session does that
+
+    @property
+    def role(self) -> Role:
+        """The place of this process in the run, with the server's socket."""
+        return self.run.role
 
     @property
     def ended(self) -> bool:
@@ -318,7 +318,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._check()
         self._scaling.check()
-        self._counts["steps"] += 1
+        self._session.counts["steps"] += 1
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
         value = math.nan if loss is None else float(loss)
@@ -349,7 +349,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._session.unsent(f"lr has changed from {self._first_rate:g} to {rate:g}")
 
     def _send_gradient(self, loss: float) -> None:
-        if self.role.follows:
+        if self._session.role.follows:
             self._next_task()
             return
         self._send_rate()
@@ -380,7 +380,7 @@ class Optimizer(torch.optim.Optimizer):
             self._vector.accept()
         self._losses.append(loss)
         self._steps_left -= 1
-        if self._steps_left == 0 and self.role.follows:
+        if self._steps_left == 0 and self._session.role.follows:
             self._next_task()
         elif self._steps_left == 0:
             self._vector.write_model(self._session.client.task.out)
@@ -391,12 +391,12 @@ class Optimizer(torch.optim.Optimizer):
         task = self._session.client.task
         complete = task.step + task.steps == self._session.batches
         self._session.push(self._total, loss, absent)
-        self._counts["results"] += complete
+        self._session.counts["results"] += complete
         self._next_task()
 
     def _abandon(self) -> None:
         """Drops what was computed for the task: its gradients must not get into the next result."""
-        self._counts["abandoned"] += 1
+        self._session.counts["abandoned"] += 1
         self._batch = 0
         self.optimizer.zero_grad(set_to_none=True)
         if not self._local:
@@ -562,24 +562,16 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def rank(self) -> int:
         """The rank of this process: 0 to `world_size` - 1. Rank 0 starts the server."""
-        return self._session.role.rank
+        return self.run.rank
 
     @property
     def world_size(self) -> int:
         """How many workers were started together."""
-        return self._session.role.world_size
+        return self.run.world_size
 
     def summary(self) -> Dict[str, Any]:
-        """What this worker did: "steps", "results", "abandoned" tasks and seconds "waited". On rank
-        0, once the run has ended, also "run" (the object that `paceline train --json` prints),
-        "method", "diverged", and "failure" (why the run failed, or None)."""
-        out: Dict[str, Any] = dict(self._counts, waited=self._session.waited)
-        out.update(rank=self.rank, version=self.version)
-        result = self._session.result
-        if result:
-            out.update(run=result["run"], method=result["texts"]["method"])
-            out.update(diverged=result["diverged"], failure=self._session.failure)
-        return out
+        """What this worker did; see `Run.summary`."""
+        return self.run.summary()
 
     def __enter__(self) -> "Optimizer":
         return self
@@ -592,4 +584,4 @@ class Optimizer(torch.optim.Optimizer):
             self._session.abort()
 
     def __repr__(self) -> str:
-        return f"paceline.torch.Optimizer({self.optimizer!r}, rank {self.rank})"
+        return f"paceline.torch.Optimizer({self.optimizer!r}, run={self.run!r})"

@@ -1,4 +1,4 @@
-"""One worker's part in a run, from joining to leaving; on rank 0 also the server and its evaluator.
+"""One worker's seat in a run, from joining to leaving; on rank 0 also the server and its evaluator.
 
 Every wait looks at signals and at the server from time to time, so a run that is gone ends in one
 exception and not in a hang."""
@@ -23,7 +23,7 @@ import torch
 from .. import _client, _keys, _server
 from .._client import SLICE, STEPS, WAIT, patience
 from .._interrupts import tell_briefly
-from .._roles import Role, joined, next_run
+from .._roles import Role, joined
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
 from ._begin import begin
 from ._evaluator import Evaluator, Function
@@ -82,7 +82,7 @@ class Session:
     """A worker's seat in the run. Open it inside `with session.opening():`."""
 
     def __init__(self, role: Role, vector: Vector) -> None:
-        self.role, self._vector = next_run(role), vector
+        self.role, self._vector = role, vector
         self._pid = os.getpid()
         self._follows = role.rank < 0  # its rank is what the server says
         self.limited = False  # the run has a limit of its own
@@ -91,6 +91,7 @@ class Session:
         self.may_lack = False  # results may lack tensors
         self.version = 0  # of the weights in the model: the number of updates
         self.waited = 0.0  # seconds for tasks
+        self.counts = {"steps": 0, "results": 0, "abandoned": 0}
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
         self.failure: Optional[str] = None  # why the run failed, on rank 0
         self.resumed = False  # the run continues from a checkpoint of the server; known to rank 0
@@ -263,7 +264,12 @@ class Session:
                 raise RunError(failed)
             return None
         self.version = int(self.client.task.version)
-        if self.role.job and not self._opened and self.client.task.worker != self.role.rank:
+        if (
+            self.role.job
+            and not self._opened
+            and not self.role.restarted
+            and self.client.task.worker != self.role.rank
+        ):
             raise RunError(
                 f"rank {self.role.rank} has joined the run at '{self.role.socket}' before, as "
                 "another process; if two jobs were started by hand, give each a MASTER_PORT of its "
