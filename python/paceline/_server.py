@@ -19,11 +19,14 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional
 
 from ._progress import Progress, quiet, say
 from ._roles import base_folder
 from .errors import Error, RunError, UsageError, error
+
+if TYPE_CHECKING:
+    from ._setup import Setup
 
 __all__ = ["HERE", "Server", "failure", "token"]
 
@@ -32,6 +35,7 @@ _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDR
 _FILES = ("init.safetensors", "final.f32", "load", "saved", "refused")
 _ANSWER = 60  # seconds for the server to save or load a state
 _LINGERS = 30  # seconds for which it is there after it has hung up, at most
+_SAVES = 60  # seconds in which it writes a checkpoint when rank 0 is gone
 # Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
 # asks of an evaluator. Each begins with a line that tells it from files of other programs.
 _FAILED, _FAILED_LINE = ".failed", "paceline: why the run failed:\n"
@@ -154,6 +158,7 @@ class Server:
                 options = dict(options, init=init)
             options = {k: self._scratch if v is HERE else v for k, v in options.items()}
             order = {"options": options, "parent": os.getpid(), "scratch": self._scratch}
+            order.update(socket=socket)
             if not isinstance(options.get("policy"), (str, type(None))):
                 order.update(options=dict(options, policy=None), policy=_packed(options["policy"]))
             _write(socket + _TOKEN, _TOKEN_LINE, token)
@@ -309,11 +314,22 @@ class Server:
 # --- the process --------------------------------------------------------------------------------
 
 
-def _die_with(parent: int, scratch: str) -> None:
-    while os.getppid() == parent:
+def _end_with(order: Dict[str, Any], setup: "Setup") -> None:
+    """Rank 0 is gone, perhaps by SIGKILL: the others hear it, and the run ends with a checkpoint if it
+    has a folder for it. Otherwise the workers see that the server is gone."""
+    while os.getppid() == order["parent"]:
         time.sleep(0.25)
-    _remove_scratch(scratch)
-    os._exit(1)  # the workers see that the server is gone
+    _write(order["socket"] + _FAILED, _FAILED_LINE, "rank 0 is gone")
+    if order["options"].get("checkpoint"):
+        setup.fail(RunError("rank 0 is gone"))
+        time.sleep(_SAVES)  # the main thread exits before
+    _exit(order)
+
+
+def _exit(order: Dict[str, Any]) -> NoReturn:
+    """Ends this process, which has no rank 0 to tell anything."""
+    _remove_scratch(order["scratch"])
+    os._exit(1)
 
 
 def _say(level: int, sentence: str) -> None:
@@ -328,6 +344,8 @@ def _serve(order: Dict[str, Any]) -> Dict[str, Any]:
     if order.get("policy"):
         options["policy"] = pickle.loads(bytes.fromhex(order["policy"]))
     setup, progress = Setup(on_log=_say, **options), Progress()
+    with_parent = threading.Thread(target=_end_with, args=(order, setup), daemon=True)
+    with_parent.start()
     if not quiet():
         setup.follow(progress)
     run = setup.train()
@@ -348,14 +366,12 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 decides what happens
         signal.signal(number, signal.SIG_IGN)
     order = json.load(sys.stdin)
-    with_parent = threading.Thread(
-        target=_die_with, args=(order["parent"], order["scratch"]), daemon=True
-    )
-    with_parent.start()
     try:
         result = _serve(order)
     except Error as e:
         result = {"error": [e.status, str(e)]}
+    if os.getppid() != order["parent"]:
+        _exit(order)
     print(json.dumps(result), flush=True)
     return 0
 

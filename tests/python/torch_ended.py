@@ -69,6 +69,17 @@ class Ended(unittest.TestCase):
             for name in os.listdir(self.checkpoints):
                 os.unlink(os.path.join(self.checkpoints, name))
 
+    def test_killed(self):
+        """SIGKILL on rank 0: the server writes a checkpoint, and another rank hears of it."""
+        ranks = [script(self.make + "steps(opt, model)", self.socket, r, 2) for r in range(2)]
+        for p in ranks:
+            self.assertEqual(p.stdout.readline(), "began\n")
+        ranks[0].kill()
+        self.end(ranks[0])
+        _, err = self.end(ranks[1])
+        self.assertIn("RunError: rank 0 is gone", err)
+        self.assertTrue(self.saved())
+
     def test_interrupted(self):
         """Ctrl-C: one line says where it was, another one where the run was saved; the run that goes
         on says from where. PACELINE_QUIET silences what is no failure."""

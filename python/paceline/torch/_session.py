@@ -230,15 +230,18 @@ class Session:
             if self.server and not self.server.alive:
                 self.server.finish()
                 raise RunError("the server ended before the run began")
-            if not self.role.serves:
-                failed = _server.failure(self.role.socket, _STARTED)
-                if failed:
-                    raise RunError(failed)
+            self._raise_reason()
             if time.monotonic() > end:
                 raise FileError(
                     f"no server has listened at '{self.role.socket}' for {WAIT:g} s"
                     + ("" if self.role.elsewhere else "; rank 0 starts it, on this machine")
                 )
+
+    def _raise_reason(self) -> None:
+        """Raises what was told about the failure of rank 0."""
+        failed = None if self.role.serves else _server.failure(self.role.socket, _STARTED)
+        if failed:
+            raise RunError(failed) from None
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -251,6 +254,7 @@ class Session:
                 got = self.client.pull(SLICE)
             except RunError:
                 self._lost()
+                self._raise_reason()
                 raise
             if got is not False:
                 break
@@ -259,9 +263,7 @@ class Session:
         self.waited += time.monotonic() - begin
         if got is None:
             self._finish(over=True)
-            failed = None if self.role.serves else _server.failure(self.role.socket, _STARTED)
-            if failed:
-                raise RunError(failed)
+            self._raise_reason()
             return None
         self.version = int(self.client.task.version)
         if (
