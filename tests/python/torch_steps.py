@@ -4,6 +4,7 @@ task leaves nothing behind, the sampler's epoch is the program's."""
 import copy
 import itertools
 import pickle
+import threading
 import time
 import unittest
 import unittest.mock
@@ -158,6 +159,68 @@ class Scaling(unittest.TestCase):
         together(1, worker)
 
 
+class Overlap(unittest.TestCase):
+    both = threading.Barrier(2, timeout=60)
+
+    def seen(self, role, method, overlap):
+        """The weights that every mini-batch is computed with, and those at the end."""
+        model, seen = net(), []
+        opt = pl.Optimizer(
+            SGD(model.parameters(), lr=0.1), model, method, role=role, overlap=overlap
+        )
+        model.register_forward_pre_hook(lambda *_: seen.append(flat(model)))
+        sampler = torch.utils.data.DistributedSampler(DATA, 2, role.rank, shuffle=False)
+        passes = torch.utils.data.DataLoader(DATA, 8, sampler=sampler)
+        for x, y in opt.batches(passes, epochs=2):
+            opt.zero_grad()
+            loss = CROSS_ENTROPY(model(x), y)
+            loss.backward()
+            opt.step(loss)
+        seen.append(flat(model))
+        saved = opt.state_dict()["paceline"]["version"]
+        self.both.wait()  # the run ends when rank 0 closes
+        opt.close()
+        return seen, saved
+
+    def test_weights(self):
+        """Every mini-batch is computed with the weights that it has without overlap, and what is
+        asked for is that of the newest task."""
+        for method in ("sync", "local-sgd:u=2"):
+            runs = [
+                together(2, lambda role: self.seen(role, method, overlap))
+                for overlap in (False, True)
+            ]
+            for (theirs, version), (mine, saved) in zip(*runs):
+                self.assertEqual((len(mine), saved), (9, version))
+                for step, (a, b) in enumerate(zip(theirs, mine)):
+                    self.assertLess(float((a - b).abs().max()), 1e-6, (method, step))
+
+    def test_until_it_is_looked_at(self):
+        """step() leaves the weights as they are; the model, `version` and `ended` wait for the next."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(
+                SGD(model.parameters(), lr=0.1), model, "sync", role=role, overlap=True
+            )
+            looks = (lambda: opt.version, lambda: opt.ended, lambda: model(batch(0)[0]))
+            for look in (*looks, opt.state_dict, lambda: opt.run.version):
+                opt.zero_grad()
+                CROSS_ENTROPY(model(batch(0)[0]), batch(0)[1]).backward()
+                before = flat(model)
+                opt.step()
+                self.assertTrue(torch.equal(flat(model), before))
+                with self.assertRaisesRegex(paceline.UsageError, "model must be called"):
+                    opt.step()
+                look()
+                self.assertFalse(torch.equal(flat(model), before))
+            opt.close()
+            self.assertEqual(opt.summary()["run"]["updates"], 5)
+            self.assertFalse(model._forward_pre_hooks)
+
+        together(1, worker)
+
+
 class Steps(unittest.TestCase):
     def test_shapes(self):
         """A closure, a keyword, and what others call without arguments, give the same weights."""
@@ -228,7 +291,7 @@ class Steps(unittest.TestCase):
             after = opt.version
             step()
             opt.close()
-            return before, after, opt.version, opt.summary()["results"], [h._opt for h in hooks]
+            return before, after, opt.version, opt.summary()["results"], [h._method for h in hooks]
 
         self.assertEqual(together(1, worker), [(1, 2, 3, 3, [None])])
 

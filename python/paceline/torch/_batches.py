@@ -73,6 +73,8 @@ class Passes:
             for batch in loader:
                 any_batch = True
                 count(_length(batch))
+                if self._session.ended:
+                    break
                 yield batch
                 if self._session.ended:
                     break
@@ -81,4 +83,5 @@ class Passes:
                     "the loader has no mini-batches, so this worker has nothing to compute"
                 )
             done += 1
+        count(0)
         self._session.check()

@@ -17,6 +17,7 @@ from . import _current
 from ._batches import Passes
 from ._evaluator import Evaluation
 from ._group import Group
+from ._hooks import hook
 from ._reference import Reference
 from ._run import Run
 from ._saving import Saving
@@ -38,22 +39,6 @@ __all__ = ["Abandoned", "Optimizer"]
 class Abandoned(Exception):
     """Raised inside `with opt.task():`, which catches it: the task is no longer wanted. See the
     example of `Optimizer`."""
-
-
-class _Hook:
-    """What modules call before they compute: `_look` of an optimizer, as long as there is one. Copies of
-    a model have none."""
-
-    def __init__(self, opt: Optional["Optimizer"]) -> None:
-        self._opt = weakref.ref(opt) if opt is not None else None
-
-    def __call__(self, *_: Any) -> None:
-        opt = self._opt() if self._opt is not None else None
-        if opt is not None:
-            opt._look()
-
-    def __reduce__(self) -> Any:
-        return _Hook, (None,)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -80,6 +65,10 @@ class Optimizer(torch.optim.Optimizer):
 
     `run` is that of this optimizer: Run.optimizer gives its own, and otherwise it is made of `method`,
     `on_end`, `role`, `group` and the options.
+
+    With `overlap`, `step` returns when the result is sent: the server's weights come with the next
+    mini-batch of `batches`, or when the model is called or this object is asked for anything. Until
+    then parameters are those of the last task.
 
     `zero_copy` makes the parameters read-only views of shared memory instead of copies: an
     operation that changes one in place ends the process. `role` replaces what the environment says.
@@ -112,6 +101,7 @@ class Optimizer(torch.optim.Optimizer):
         on_point: Optional[Callable[[Evaluation], Any]] = None,
         on_end: Optional[Callable[[Dict[str, Any]], Any]] = None,
         reference: Optional[Callable[[torch.nn.Module], torch.Tensor]] = None,
+        overlap: bool = False,
         zero_copy: bool = False,
         role: Optional[Role] = None,
         group: Any = None,
@@ -143,6 +133,11 @@ class Optimizer(torch.optim.Optimizer):
                 "nor zero_copy; leave them out, or start mpirun -n N python3 … alone"
             )
         self._accumulating = self._in_task = self._needs_task = False
+        self._overlaps, self._sent = overlap, False  # and the next task has not been waited for
+        if overlap and run.grouped:
+            raise UsageError(
+                "overlap= is for workers that are one process, but this one has group=; leave it out"
+            )
         self._hooks: List[Any] = []  # of task(), until close()
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
@@ -206,6 +201,8 @@ class Optimizer(torch.optim.Optimizer):
             self._next_task()
         self._passes = Passes(self._session)
         self._ready = True
+        if overlap:
+            self._hooks = hook(model, self._vector.params, self._look)
         _current.add(self)
         self._dropped = weakref.finalize(self, self._session.drop)
         self._dropped.atexit = False  # the session does that
@@ -218,11 +215,13 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def ended(self) -> bool:
         """Whether the run is over for this worker."""
+        self._await_task()
         return self._session.ended
 
     @property
     def version(self) -> int:
         """The version of the weights in the model: the number of updates so far."""
+        self._await_task()
         return self._session.version
 
     # --- tasks ---------------------------------------------------------------------------------
@@ -244,8 +243,15 @@ class Optimizer(torch.optim.Optimizer):
             self._losses.clear()
         self._samples = 0
 
+    def _await_task(self) -> None:
+        """With overlap, the model gets the weights that `step` has not waited for."""
+        if self._sent:
+            self._sent = False
+            self._next_task()
+
     def _count_samples(self, n: int) -> None:
-        """`batches` tells the size of the mini-batch that it hands out."""
+        """`batches` tells the size of the mini-batch that it hands out, or that there is none."""
+        self._await_task()
         self._samples += self._batch
         self._batch = n
 
@@ -308,6 +314,11 @@ class Optimizer(torch.optim.Optimizer):
         return loss if closure is not None else None
 
     def _step(self, loss: Any) -> None:
+        if self._sent:
+            raise UsageError(
+                "with overlap=True the model must be called as a module between two steps, or the "
+                "gradients are those of old weights; leave overlap out"
+            )
         if self.ended:
             raise RunEnded(
                 "the run has ended; check opt.ended, or loop over paceline.torch.batches"
@@ -392,7 +403,10 @@ class Optimizer(torch.optim.Optimizer):
         complete = task.step + task.steps == self._session.batches
         self._session.push(self._total, loss, absent)
         self._session.counts["results"] += complete
-        self._next_task()
+        if self._overlaps:
+            self._sent = True
+        else:
+            self._next_task()
 
     def _abandon(self) -> None:
         """Drops what was computed for the task: its gradients must not get into the next result."""
@@ -430,6 +444,7 @@ class Optimizer(torch.optim.Optimizer):
         weights. If the server has the rule, rank 0 asks it for momentum and moments; those of the
         other ranks have none. Rules of Paceline's own have them in checkpoints (`checkpoint=`) only.
         """
+        self._await_task()
         return self._saving.state_dict()
 
     def load_state_dict(self, state_dict: Any) -> None:
@@ -437,6 +452,7 @@ class Optimizer(torch.optim.Optimizer):
         the rule, it gets the momentum and moments of rank 0, unless the run was resumed from a
         checkpoint of the server, which has them. Raises UsageError if they are missing or cannot be
         taken."""
+        self._await_task()
         own = {k: v for k, v in state_dict.items() if k != "paceline"}
         if not self._takes_steps:
             self._saving.load(state_dict)
@@ -454,6 +470,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"set_weights() needs a method that sends gradients, but {self._method} takes local "
                 "steps in every worker; change weights before paceline.torch.Optimizer is made"
             )
+        self._await_task()
         self._vector.check()
         self._saving.send_weights()
         self._vector.accept()
@@ -472,6 +489,7 @@ class Optimizer(torch.optim.Optimizer):
     # --- abandoning ----------------------------------------------------------------------------
 
     def _look(self) -> None:
+        self._await_task()
         if self._in_task and not self._stays and self._session.cancelled():
             raise Abandoned
 
@@ -486,9 +504,7 @@ class Optimizer(torch.optim.Optimizer):
 
         Without it, a cancelled task is computed to its end and abandoned by `step`."""
         if not self._hooks and not self.ended:
-            look = _Hook(self)
-            self._hooks = [m.register_forward_pre_hook(look) for m in self.model.modules()]
-            self._hooks += [p.register_hook(look) for p in self._vector.params if p.requires_grad]
+            self._hooks = hook(self.model, self._vector.params, self._look)
         self._in_task = True
         try:
             yield
@@ -544,8 +560,8 @@ class Optimizer(torch.optim.Optimizer):
         """Nothing of this object is left at the model."""
         self._dropped.detach()
         hooks, self._hooks = self._hooks, []
-        for hook in hooks:
-            hook.remove()
+        for handle in hooks:
+            handle.remove()
 
     def batches(self, loader: Any, epochs: Optional[int] = None) -> Iterator[Any]:
         """The mini-batches of `loader`, pass after pass, until the run ends or `epochs` passes are

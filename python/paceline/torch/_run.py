@@ -85,6 +85,7 @@ class Run:
         evaluate: Optional[Callable[[torch.nn.Module], Any]] = None,
         on_point: Optional[Callable[[Evaluation], Any]] = None,
         reference: Optional[Callable[[torch.nn.Module], torch.Tensor]] = None,
+        overlap: bool = False,
         zero_copy: bool = False,
     ) -> "Optimizer":
         """Joins the run, and returns the `Optimizer` of this worker, which explains the arguments.
@@ -98,6 +99,7 @@ class Run:
             evaluate=evaluate,
             on_point=on_point,
             reference=reference,
+            overlap=overlap,
             zero_copy=zero_copy,
         )
         self._optimizer = lambda: made  # the run holds it, and not only it the run
@@ -152,11 +154,17 @@ class Run:
     @property
     def ended(self) -> bool:
         """Whether the run is over for this worker."""
+        opt = self._optimizer()
+        if opt is not None:
+            return opt.ended
         return self._closed if self._session is None else self._session.ended
 
     @property
     def version(self) -> int:
         """The version of the weights in the model: the number of updates so far."""
+        opt = self._optimizer()
+        if opt is not None:
+            return opt.version
         return 0 if self._session is None else self._session.version
 
     def summary(self) -> Dict[str, Any]:
