@@ -94,5 +94,16 @@ for header in $(sed -n 's/.*"\(Paceline-[A-Za-z]*\)".*/\1/p' \
     }
 done
 
+# every test that holds a promise exists
+grep -o '`[a-z_]*: test_[a-z0-9_]*`' "$SOURCE_DIR/docs/torch-promises.md" | tr -d '`:' \
+    > "$here/promised"
+[ -s "$here/promised" ] || failed=$((failed + 1))
+while read -r file test; do
+    grep -q "def $test(self" "$SOURCE_DIR/tests/python/$file.py" || {
+        echo "docs/torch-promises.md: there is no $test in tests/python/$file.py"
+        failed=$((failed + 1))
+    }
+done < "$here/promised"
+
 echo "$n commands in $blocks blocks, $failed failed"
 [ "$n" -gt 0 ] && [ "$failed" -eq 0 ]
