@@ -11,7 +11,19 @@
 #include "learn/task.h"
 #include "suite_train.h"
 
-static void test_shapes(void **state) {
+TEST(every_method_as_simulated) {
+    test_every_method_as_simulated(state);
+}
+
+TEST(twenty_asynchronous_runs) {
+    test_twenty_asynchronous_runs(state);
+}
+
+TEST(results_are_rejected) {
+    test_rejected(state);
+}
+
+TEST(shapes) {
     check_replay("policy=kbatchsync:k=19 updates=6");
     check_replay("policy=kbatchasync:k=19 updates=6 correct=gap optim=momentum");
     check_replay("model=mlp:hidden=1000 updates=10 method=ssp");
@@ -22,7 +34,7 @@ static void test_shapes(void **state) {
 
 /* Vectors that are sent in chunks, the first before the last is computed: whole and of parts of the
  * workers, replaced, cancelled, and sent again or not. */
-static void test_long_vectors(void **state) {
+TEST(long_vectors) {
     static const char *const methods[] = {
         "method=sync",
         "method=async",
@@ -61,7 +73,7 @@ static int level_gradient(void *ctx, const float *w, const struct pl_samples *b,
 
 /* A commit that finds such a value at the end of a version writes it again. The chunks that were
  * sent of the first attempt are not computed on. */
-static void test_a_version_that_is_written_again(void **state) {
+TEST(a_version_that_is_written_again) {
     static const char *const methods[] = {"method=sync", "policy=kasync:k=2", "method=async"};
     const struct pl_function f = {.dim = LEVEL_DIM, .gradient = level_gradient};
     for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
@@ -113,7 +125,7 @@ static int stubborn_gradient(void *ctx, const float *w, const struct pl_samples 
     return 0;
 }
 
-static void test_a_cancel_reaches_who_computes(void **state) {
+TEST(a_cancel_reaches_who_computes) {
     const struct pl_function f = {.dim = 3, .gradient = stubborn_gradient};
     pl_setup *s = make("transport=mpi policy=ksync:k=3,cancel=yes updates=50");
     pl_setup_function(s, &f);
@@ -133,7 +145,7 @@ static void test_a_cancel_reaches_who_computes(void **state) {
 
 /* Vectors from rank to rank, small and large, asked for while others compute, rest or wait; one run
  * after the other, so that nothing of one is left for the next. */
-static void test_peers(void **state) {
+TEST(peers) {
     static const char *const methods[] = {"gossip-pull", "gossip-push", "gosgd", "ad-psgd", "sgp"};
     char options[200];
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
@@ -157,7 +169,7 @@ static int bad_peer_gradient(void *ctx, const float *w, const struct pl_samples 
 }
 
 /* A task that will not do is done again, on the same model. */
-static void test_peers_reject(void **state) {
+TEST(peers_reject) {
     const struct pl_function f = {.dim = 3, .gradient = bad_peer_gradient};
     pl_setup *s = make("transport=mpi method=ad-psgd updates=300");
     pl_setup_function(s, &f);
@@ -173,7 +185,7 @@ static void test_peers_reject(void **state) {
 /* --- several servers ------------------------------------------------------------------------- */
 
 /* The simulator has one store, so these are the weights that one server would have come to. */
-static void test_every_method_on_three_servers(void **state) {
+TEST(every_method_on_three_servers) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
         const struct pl_recipe *recipe = (const struct pl_recipe *)*m;
         if (strcmp(pl_recipe_column(recipe, PL_COLUMN_FILTER), "none") != 0 ||
@@ -192,7 +204,7 @@ static void test_every_method_on_three_servers(void **state) {
 }
 
 /* Norms, inner products and medians over a vector of which each server has a part. */
-static void test_every_reduction_on_three_servers(void **state) {
+TEST(every_reduction_on_three_servers) {
     for (const struct pl_entry *const *r = pl_reduce_family.table; *r; r++) {
         char options[200];
         snprintf(options, sizeof options, "method=sync workers=4 reduce=%s", (*r)->name);
@@ -216,7 +228,7 @@ static int bowl_gradient(void *ctx, const float *w, const struct pl_samples *b, 
 }
 
 /* Frozen parameters and buffers, whichever server has them. */
-static void test_ranges_on_three_servers(void **state) {
+TEST(ranges_on_three_servers) {
     static const struct pl_model_range range[] = {
         {BOWL_FREE, BOWL_FROZEN, 0, 1, PL_RANGE_PARAMETERS},
         {BOWL_FROZEN, BOWL_DIM, 0, 0, PL_RANGE_BUFFERS}};
@@ -261,7 +273,7 @@ static int bad_end_gradient(void *ctx, const float *w, const struct pl_samples *
 }
 
 /* What only one server can see has the fate that it has with one server. */
-static void test_a_lie_that_one_of_three_servers_sees(void **state) {
+TEST(a_lie_that_one_of_three_servers_sees) {
     static const char *const methods[] = {
         "method=sync updates=100",
         /* enough for ten results of worker 4, even if it runs less than the others */
@@ -306,7 +318,7 @@ static void check_resumed(const char *variant, const char *name) {
     if (run[1]) check_same_weights(run[0], run[1]);
 }
 
-static void test_resume_on_six_servers(void **state) {
+TEST(resume_on_six_servers) {
     static const char *const variants[] = {"optim=momentum",
                                            "optim=adam",
                                            "optim=nesterov",
@@ -324,7 +336,7 @@ static void test_resume_on_six_servers(void **state) {
 }
 
 /* Over MPI: refused at all ranks alike, told at rank 0; and the next run is none the worse. */
-static void test_refusals_of_ranks(void **state) {
+TEST(refusals_of_ranks) {
     static const char *const bad[][2] = {
         {"workers=3", "needs 4 ranks (1 server + 3 workers), but 5 were started"},
         {"servers=5", "--servers 5 needs at least 6 ranks"},
@@ -350,7 +362,7 @@ static void test_refusals_of_ranks(void **state) {
 }
 
 /* What one rank alone cannot do is told by rank 0, by name. */
-static void test_a_rank_that_fails(void **state) {
+TEST(a_rank_that_fails) {
     pl_setup *s = make("transport=mpi");
     pl_run *run = NULL;
     const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
@@ -362,7 +374,7 @@ static void test_a_rank_that_fails(void **state) {
 }
 
 /* A policy of the program's own: every rank registers it, and one that has not is named. */
-static void test_own_policy(void **state) {
+TEST(own_policy) {
     for (int missing = 0; missing < 2; missing++) {
         pl_setup *s = make("transport=mpi");
         pl_run *run = NULL;
@@ -381,37 +393,19 @@ static void test_own_policy(void **state) {
     }
 }
 
+/* Tests whose name speaks of servers are those of seven ranks. */
 int main(int argc, char **argv) {
-    struct CMUnitTest one[] = {
-        cmocka_unit_test(test_every_method_as_simulated),
-        cmocka_unit_test(test_twenty_asynchronous_runs),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_long_vectors),
-        cmocka_unit_test(test_a_version_that_is_written_again),
-        cmocka_unit_test(test_rejected),
-        cmocka_unit_test(test_a_cancel_reaches_who_computes),
-        cmocka_unit_test(test_peers),
-        cmocka_unit_test(test_peers_reject),
-        cmocka_unit_test(test_refusals_of_ranks),
-        cmocka_unit_test(test_a_rank_that_fails),
-        cmocka_unit_test(test_own_policy),
-    };
-    struct CMUnitTest several[] = {
-        cmocka_unit_test(test_every_method_on_three_servers),
-        cmocka_unit_test(test_every_reduction_on_three_servers),
-        cmocka_unit_test(test_ranges_on_three_servers),
-        cmocka_unit_test(test_a_lie_that_one_of_three_servers_sees),
-        cmocka_unit_test(test_resume_on_six_servers),
-    };
-    bool servers = argc > 1 && strcmp(argv[1], "servers") == 0;
     if (pl_rank() < 0) {
         printf("skipped: mpirun did not start this; tests/transport/mpi.sh does\n");
         return 77;
     }
     if (pl_rank() > 0 && !freopen("/dev/null", "w", stdout)) return 1; /* rank 0 tells */
-    if (argc > 2) cmocka_set_test_filter(argv[2]);
+    if (argc > 1 && strcmp(argv[1], "servers") == 0) {
+        cmocka_set_test_filter(argc > 2 ? argv[2] : "*_servers*");
+    } else {
+        cmocka_set_skip_filter("*_servers*");
+        if (argc > 1) cmocka_set_test_filter(argv[1]);
+    }
     begin_tests(11);
-    return servers ? run_listed_tests(several, sizeof several / sizeof *several, folder_make,
-                                      folder_clear)
-                   : run_listed_tests(one, sizeof one / sizeof *one, folder_make, folder_clear);
+    return run_all_tests(folder_make, folder_clear);
 }

@@ -5,7 +5,7 @@
 unsigned long long test_seed;
 bool sanitized;
 
-/* The section of TEST. Programs that list their tests themselves have none. */
+/* The section of TEST. Programs with a main() of their own may have none. */
 extern const struct test *const __start_tests[] __attribute__((weak));
 extern const struct test *const __stop_tests[] __attribute__((weak));
 
@@ -89,15 +89,6 @@ static int compare_lines(const void *a, const void *b) {
     return (*(const struct test *const *)a)->line - (*(const struct test *const *)b)->line;
 }
 
-int run_listed_tests(struct CMUnitTest *units, size_t n, CMFixtureFunction setup,
-                     CMFixtureFunction teardown) {
-    for (size_t i = 0; i < n; i++)
-        if (!units[i].teardown_func) units[i].teardown_func = end_test;
-    setup_group = setup;
-    teardown_group = teardown;
-    return _cmocka_run_group_tests("tests", units, n, begin_group, end_group);
-}
-
 int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
     const struct test *sorted[MAX_TESTS];
     struct CMUnitTest units[MAX_TESTS];
@@ -109,8 +100,13 @@ int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
     }
     memcpy(sorted, __start_tests, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare_lines);
-    for (size_t i = 0; i < n; i++) units[i] = sorted[i]->unit;
-    return run_listed_tests(units, n, setup, teardown);
+    for (size_t i = 0; i < n; i++) {
+        units[i] = sorted[i]->unit;
+        if (!units[i].teardown_func) units[i].teardown_func = end_test;
+    }
+    setup_group = setup;
+    teardown_group = teardown;
+    return _cmocka_run_group_tests("tests", units, n, begin_group, end_group);
 }
 
 __attribute__((weak)) ALL_TESTS_BETWEEN(NULL, NULL)

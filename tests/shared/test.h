@@ -51,8 +51,6 @@ void begin_tests(unsigned long long usual_seed); /* sets both, and prints the se
 /* Runs all tests between two fixtures, either of which may be NULL; with a usual seed of 1 unless
  * begin_tests was called. Returns the exit status. */
 int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown);
-int run_listed_tests(struct CMUnitTest *units, size_t n, CMFixtureFunction setup,
-                     CMFixtureFunction teardown); /* the same for a list */
 
 /* The main() of a program whose tests need more than the usual: fixtures of the whole group, and
  * another usual seed. */

@@ -113,7 +113,7 @@ static size_t crew_table(bool near, const struct pl_transport *here[CREW_KINDS])
     return n;
 }
 
-size_t crew_kinds(const struct pl_transport *const **kinds) {
+static size_t crew_kinds(const struct pl_transport *const **kinds) {
     static const struct pl_transport *here[CREW_KINDS];
     int rank, size;
     *kinds = here;
@@ -319,7 +319,8 @@ static void crew_work_once(struct crew_notes *notes, int worker) {
     c.t->link.detach(l);
 }
 
-bool crew_serve(void) {
+/* False: this is rank 0, or there are no ranks. */
+static bool crew_serve(void) {
     int rank, size;
     struct crew_notes *notes = crew_shared();
     if (!pl_launcher_env(&rank, &size)) return false;
@@ -335,9 +336,13 @@ bool crew_serve(void) {
     return true;
 }
 
-void crew_dismiss(void) {
+int crew_main(const struct pl_transport *const **kinds, size_t *n_kinds) {
+    *n_kinds = crew_kinds(kinds);
+    if (crew_serve()) return 0;
+    int failed = run_all_tests(NULL, NULL);
     struct crew_notes *notes = crew_shared();
     if (notes) atomic_store(&notes->dismissed, true);
+    return failed;
 }
 
 bool crew_in_place(const struct crew *c) {

@@ -103,19 +103,16 @@ void crew_silent(struct crew *c); /* there are none */
 void crew_sleep(uint64_t ns);
 bool crew_wait(const atomic_int *value, int least); /* until it is; false: patience has ended */
 
-/* The transports that can be tested here: over MPI where mpirun started this program
- * (tests/transport/mpi.sh), else those of pl_transports. near() has those of them whose ends share
- * memory, so that one thread can be both, and write to a mailbox. */
+/* Transports whose ends share memory, so that one thread can be both, and write to a mailbox. */
 #define CREW_KINDS 8
-size_t crew_kinds(const struct pl_transport *const **kinds);
 size_t crew_near(const struct pl_transport *const **kinds);
 /* Over HTTP: what a worker does is known to the server later, and phases are the gateway's. */
 bool crew_is_far(const struct pl_transport *t);
 
-/* What a rank that is not 0 does in such a program: it is the worker that rank 0 spawns, again and
- * again. Returns when crew_dismiss() was called there. False: this is rank 0, or there are none. */
-bool crew_serve(void);
-void crew_dismiss(void);
+/* The main() of a program whose tests run with each of the transports that it sets first: those of
+ * pl_transports, or MPI if mpirun started it (tests/transport/mpi.sh). There a rank that is not 0
+ * is the worker that rank 0 spawns, again and again. */
+int crew_main(const struct pl_transport *const **kinds, size_t *n_kinds);
 
 /* Whether processes can be made here; prints why not. */
 bool crew_forks(const struct pl_transport *t);

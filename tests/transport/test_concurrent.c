@@ -362,9 +362,5 @@ TEST(who_waits_uses_no_processor) {
 }
 
 int main(void) {
-    n_kinds = crew_kinds(&kinds);
-    if (crew_serve()) return 0;
-    int failed = run_all_tests(NULL, NULL);
-    crew_dismiss();
-    return failed;
+    return crew_main(&kinds, &n_kinds);
 }

@@ -189,9 +189,5 @@ TEST(bases_come_first_and_stay) {
 }
 
 int main(void) {
-    n_kinds = crew_kinds(&kinds);
-    if (crew_serve()) return 0;
-    int failed = run_all_tests(NULL, NULL);
-    crew_dismiss();
-    return failed;
+    return crew_main(&kinds, &n_kinds);
 }
