@@ -282,17 +282,20 @@ PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);
 /* The final weights; NULL if only timing was simulated. */
 PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
 
-/* A worker is slow if its tasks take more than this many times as long as the median task. */
-#define PL_SLOW 2
+/* How fast a worker was. Slow: its tasks took more than twice as long as is usual. Stuck: its last
+ * one hung at the end. Unknown: it had fewer than PL_PACE_TASKS. */
+#define PL_PACE_TASKS 5
+enum pl_pace { PL_PACE_UNKNOWN, PL_PACE_USUAL, PL_PACE_SLOW, PL_PACE_STUCK };
 
 /* Where one worker's time went, in seconds; for real runs. */
 struct pl_worker_report {
     double compute, communication, idle, wasted;
     uint64_t tasks, unused; /* tasks that were used; all others that ended */
-    double task;            /* mean seconds from start to arrival; NAN if none arrived */
-    double held_up;         /* seconds that others, already done, waited for this worker alone */
-    uint64_t last;          /* updates that waited for it last */
-    double unfinished;      /* how long its task had run, in seconds, when the run ended */
+    double task, usual; /* mean seconds from start to arrival, NAN if none arrived; its median */
+    double held_up;     /* seconds that others, already done, waited for this worker alone */
+    uint64_t last;      /* updates that waited for it last */
+    double unfinished;  /* how long its task had run, in seconds, when the run ended */
+    enum pl_pace pace;
 };
 
 /* One report per worker; 0 if there are none. */
@@ -303,8 +306,7 @@ PL_API int pl_run_diverged(const pl_run *run);
 
 /* --- weights with names ------------------------------------------------------------------- */
 
-/* A model is one flat vector of floats at the server, in which named tensors lie one after the
- * other, each in C order. */
+/* At the server a model is one flat vector of floats: named tensors in turn, each in C order. */
 struct pl_tensor_info {
     const char *name;  /* 1 to 255 bytes of UTF-8 without control characters */
     const char *dtype; /* as in safetensors: "F32", "F16", "BF16", "F64", "I64", "I32", "U8";
@@ -422,8 +424,7 @@ struct pl_client_task {
     uint32_t steps;      /* mini-batches until the next push: 1 for a gradient */
     uint32_t step;       /* which mini-batch of the task is the first of them, from 0. A task of
                             several is pulled and pushed in parts; only the last push sends */
-    double lr;           /* learning rate: of the local steps, if there are any; otherwise the
-                            server's */
+    double lr;           /* learning rate: of the local steps if there are any, or the server's */
     double weight_decay; /* that the worker applies in its local steps; 0: the server applies it */
     int checks; /* non-zero: push the loss INFINITY if the gradient is not finite (conf.checks) */
 };
@@ -480,8 +481,7 @@ PL_API int pl_client_push(pl_client *client, size_t n, uint32_t samples, double 
  * if there is no current task or n is another number. */
 PL_API int pl_client_absent(pl_client *client, const unsigned char *absent, size_t n);
 
-/* Answers the current task without a result: it could not be computed. The server counts it as
- * rejected. */
+/* Answers the current task, which could not be computed. The server counts it as rejected. */
 PL_API int pl_client_fail(pl_client *client);
 
 /* Sets a number of an evaluator's answer: "test_loss" and "test_accuracy" (0 to 1), which targets,

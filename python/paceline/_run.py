@@ -41,6 +41,9 @@ class Point:
     more: str = ""  # other numbers of an evaluator, "name=value name=value"; for on_point only
 
 
+_PACES = ("unknown", "usual", "slow", "stuck")
+
+
 @dataclass(frozen=True)
 class WorkerReport:
     """Where one worker's time went, in seconds; for real runs.
@@ -56,9 +59,11 @@ class WorkerReport:
     tasks: int
     unused: int
     task: float
+    usual: float
     held_up: float
     last: int
     unfinished: float
+    pace: str  # "unknown", "usual", "slow" or "stuck"
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class Run:
         """One report per worker of a real run; empty if simulated."""
         at = c.POINTER(_structs.WorkerReport)()
         n = self._lib.pl_run_workers(self._handle, c.byref(at))
-        return [record(WorkerReport, at[i]) for i in range(n)]
+        return [record(WorkerReport, at[i], pace=_PACES[at[i].pace]) for i in range(n)]
 
     @property
     def weights(self) -> Optional[memoryview]:

@@ -49,7 +49,7 @@ class WorkerReport(c.Structure):
 
     _fields_ = declared(
         "double compute, communication, idle, wasted; uint64_t tasks, unused; "
-        "double task, held_up; uint64_t last; double unfinished;"
+        "double task, usual, held_up; uint64_t last; double unfinished; int pace;"
     )
 
 

@@ -9,6 +9,7 @@
 #include "base/isa.h"
 #include "base/json.h"
 #include "base/seconds.h"
+#include "observe/stragglers.h"
 #include "sys/numerals.h"
 
 /* A loss that clients report has diverged if it rose by this many times its start, and by this. */
@@ -121,20 +122,23 @@ int pl_run_complete(struct pl_run *r, struct pl_why *why) {
 int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
     r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
     if (!r->worker) return PL_ENOMEM;
+    double usual = pl_stragglers_usual(timeline->row, r->n_workers);
     for (int i = 0; i < r->n_workers; i++) {
         const struct pl_timeline_row *row = &timeline->row[i];
         struct pl_worker_report *w = &r->worker[i];
-        *w = (struct pl_worker_report){
-            .compute = pl_timeline_seconds(row, PL_SPAN_COMPUTE),
-            .communication = pl_timeline_seconds(row, PL_SPAN_COMMUNICATE),
-            .idle = pl_timeline_seconds(row, PL_SPAN_IDLE),
-            .wasted = pl_timeline_seconds(row, PL_SPAN_WASTED),
-            .tasks = row->n_used,
-            .unused = row->n_wasted,
-            .task = row->n_timed ? pl_seconds(row->arrived_ns) / (double)row->n_timed : NAN,
-            .held_up = pl_seconds(row->held_up_ns),
-            .last = row->n_last,
-            .unfinished = pl_seconds(row->unfinished_ns)};
+        *w = (struct pl_worker_report){.compute = pl_timeline_seconds(row, PL_SPAN_COMPUTE),
+                                       .communication =
+                                           pl_timeline_seconds(row, PL_SPAN_COMMUNICATE),
+                                       .idle = pl_timeline_seconds(row, PL_SPAN_IDLE),
+                                       .wasted = pl_timeline_seconds(row, PL_SPAN_WASTED),
+                                       .tasks = row->n_used,
+                                       .unused = row->n_wasted,
+                                       .task = pl_stragglers_task(row),
+                                       .held_up = pl_seconds(row->held_up_ns),
+                                       .last = row->n_last,
+                                       .unfinished = pl_seconds(row->unfinished_ns),
+                                       .usual = usual,
+                                       .pace = pl_stragglers_pace(row, usual)};
         r->worker_seconds += w->compute + w->communication + w->idle + w->wasted;
     }
     return PL_OK;

@@ -244,7 +244,6 @@ static void setup_names(struct pl_json *j, const char *key, unsigned with, unsig
 char *pl_setup_facts(void) {
     struct pl_json j = {0};
     pl_json_open(&j, NULL, '{');
-    pl_json_real(&j, "slow", PL_SLOW);
     setup_names(&j, "workload", PL_OF_WORKLOAD, 0);
     setup_names(&j, "experiment", RUNS, PL_ASIDE);
     pl_json_close(&j, '}');

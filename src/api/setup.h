@@ -138,9 +138,8 @@ struct pl_family pl_setup_policies(const struct pl_setup *s);
 /* Whether the program keeps the data itself (pl_setup_rows). */
 bool pl_setup_has_rows(const struct pl_setup *s);
 
-/* What the page must know, as a JSON object: the factor from which on a worker is slow, the options
- * of a workload, and those that tell one experiment from another. malloc()ed; NULL: out of memory.
- */
+/* What the page must know, as a JSON object: the options of a workload, and those that tell one
+ * experiment from another. malloc()ed; NULL: out of memory. */
 char *pl_setup_facts(void);
 
 /* Whether the caller has set the option. */

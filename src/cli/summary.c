@@ -5,9 +5,7 @@
 
 #include "cli.h"
 
-#define SUMMARY_STUCK 10 /* a task that ran this many median task times at the end hung */
-#define SUMMARY_SLOW 8   /* stragglers reported one by one */
-#define SUMMARY_TASKS 5  /* tasks of a worker before its mean says anything */
+#define SUMMARY_SLOW 8 /* stragglers reported one by one */
 
 /* Exact numbers in full, others with three digits; no exponent for large ones. */
 static void summary_line(const char *name, double value, const char *unit) {
@@ -110,28 +108,11 @@ static void summary_print(const pl_run *run, bool target) {
 
 /* --- stragglers -------------------------------------------------------------------------- */
 
-static int summary_compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median over workers of the mean task time; NAN if no task finished. */
-static double summary_median(const struct pl_worker_report *w, size_t n) {
-    double *t = malloc((n + 1) * sizeof *t);
-    size_t known = 0;
-    for (size_t i = 0; t && i < n; i++)
-        if (isfinite(w[i].task)) t[known++] = w[i].task;
-    if (known) qsort(t, known, sizeof *t, summary_compare);
-    double median = known ? t[(known - 1) / 2] : NAN;
-    free(t);
-    return median;
-}
-
-static void summary_worker(const struct pl_worker_report *w, size_t i, double median) {
+static void summary_worker(const struct pl_worker_report *w, size_t i) {
     double busy = w->compute + w->communication, all = busy + w->idle + w->wasted;
     char text[24];
     printf("  %-18s worker %zu: %s per task (%.1f%s the median, %.0f %% of it %s)", "stragglers",
-           i + 1, summary_time(w->task, text), w->task / median, cli_signs((char[]){"×"}),
+           i + 1, summary_time(w->task, text), w->task / w->usual, cli_signs((char[]){"×"}),
            100 * fmax(w->compute, w->communication) / (busy > 0 ? busy : 1),
            w->compute >= w->communication ? "compute" : "communication");
     if (w->held_up > 0)
@@ -144,24 +125,15 @@ static void summary_worker(const struct pl_worker_report *w, size_t i, double me
     putchar('\n');
 }
 
-static bool summary_stuck(const struct pl_worker_report *w, double median) {
-    return w->unfinished > SUMMARY_STUCK * median && w->unfinished > 1;
-}
-
-static bool summary_is_slow(const struct pl_worker_report *w, double median) {
-    bool judged = w->tasks + w->unused >= SUMMARY_TASKS;
-    return summary_stuck(w, median) || (judged && !(w->task <= PL_SLOW * median));
-}
-
-static void summary_straggler(const struct pl_worker_report *w, size_t i, double median) {
+static void summary_straggler(const struct pl_worker_report *w, size_t i) {
     char at_end[24], text[24];
-    if (summary_stuck(w, median))
+    if (w->pace == PL_PACE_STUCK)
         printf("  %-18s worker %zu: its last task had run for %s when the run ended (median "
                "task %s)\n",
                "stragglers", i + 1, summary_time(w->unfinished, at_end),
-               summary_time(median, text));
+               summary_time(w->usual, text));
     else if (isfinite(w->task))
-        summary_worker(w, i, median);
+        summary_worker(w, i);
     else
         printf("  %-18s worker %zu: none of its %llu tasks was used\n", "stragglers", i + 1,
                (unsigned long long)w->unused);
@@ -171,27 +143,27 @@ static void summary_straggler(const struct pl_worker_report *w, size_t i, double
 static void summary_unknown(size_t unknown, size_t here, size_t last) {
     printf("  %-18s too few tasks to tell", "stragglers");
     if (unknown == here)
-        printf(" (fewer than %d per worker)\n", SUMMARY_TASKS);
+        printf(" (fewer than %d per worker)\n", PL_PACE_TASKS);
     else if (unknown == 1)
-        printf(" for worker %zu (fewer than %d)\n", last + 1, SUMMARY_TASKS);
+        printf(" for worker %zu (fewer than %d)\n", last + 1, PL_PACE_TASKS);
     else
-        printf(" for %zu of %zu workers (fewer than %d each)\n", unknown, here, SUMMARY_TASKS);
+        printf(" for %zu of %zu workers (fewer than %d each)\n", unknown, here, PL_PACE_TASKS);
 }
 
 /* Reports workers that were slow, hung at the end, or had no task used. */
 static void summary_stragglers(const pl_run *run) {
     const struct pl_worker_report *w;
     size_t n = pl_run_workers(run, &w), named = 0, unknown = 0, here = 0, last = 0;
-    double median = summary_median(w, n), slowest = 0;
+    double median = n ? w->usual : NAN, slowest = 0;
     char text[24];
     if (n < 2 || !isfinite(median)) return;
     for (size_t i = 0; i < n; i++) {
         uint64_t tasks = w[i].tasks + w[i].unused;
         if (tasks == 0 && !(w[i].unfinished > 0)) continue; /* a place that nobody took */
         here++;
-        if (summary_is_slow(&w[i], median)) {
-            if (++named <= SUMMARY_SLOW) summary_straggler(&w[i], i, median);
-        } else if (tasks < SUMMARY_TASKS) {
+        if (w[i].pace == PL_PACE_SLOW || w[i].pace == PL_PACE_STUCK) {
+            if (++named <= SUMMARY_SLOW) summary_straggler(&w[i], i);
+        } else if (w[i].pace == PL_PACE_UNKNOWN) {
             unknown++;
             last = i;
         } else {

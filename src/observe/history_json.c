@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/seconds.h"
 #include "observe/history_state.h"
+#include "observe/stragglers.h"
 
 /* The lines "key=value" of the setup as an object. */
 static void history_options(struct pl_json *j, const char *text) {
@@ -50,6 +51,8 @@ static void history_names(struct pl_json *j, const struct pl_history *h) {
 }
 
 static void history_rows(struct pl_json *j, const struct pl_history *h) {
+    static const char *const pace[] = {"unknown", "usual", "slow", "stuck"};
+    double usual = pl_stragglers_usual(h->row, h->n_shown);
     pl_json_open(j, "rows", '[');
     for (int i = 0; i < h->n_shown; i++) {
         const struct pl_timeline_row *r = &h->row[i];
@@ -60,10 +63,9 @@ static void history_rows(struct pl_json *j, const struct pl_history *h) {
         pl_json_whole(j, NULL, r->n_wasted);
         pl_json_real(j, NULL, history_round(pl_seconds(r->held_up_ns)));
         pl_json_whole(j, NULL, r->n_last);
-        pl_json_real(j, NULL,
-                     r->n_timed ? history_round(pl_seconds(r->arrived_ns) / (double)r->n_timed)
-                                : NAN);
+        pl_json_real(j, NULL, history_round(pl_stragglers_task(r)));
         pl_json_real(j, NULL, history_round(pl_seconds(r->unfinished_ns)));
+        pl_json_text(j, NULL, pace[pl_stragglers_pace(r, usual)]);
         pl_json_close(j, ']');
     }
     pl_json_close(j, ']');

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
+
 /* How long a task took, in ns; at least that long if it was cut short. */
 struct stragglers_task {
     double ns;
@@ -257,6 +259,35 @@ bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64
     s->worker[found->worker].named = true;
     s->worker[found->worker].n_well = 0;
     return true;
+}
+
+/* --- afterwards ---------------------------------------------------------------------------- */
+
+static int stragglers_double(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double pl_stragglers_task(const struct pl_timeline_row *row) {
+    return row->n_timed ? pl_seconds(row->arrived_ns) / (double)row->n_timed : NAN;
+}
+
+double pl_stragglers_usual(const struct pl_timeline_row *row, int n) {
+    double *t = malloc(((size_t)n + 1) * sizeof *t);
+    size_t known = 0;
+    for (int i = 0; t && i < n; i++)
+        if (row[i].n_timed) t[known++] = pl_stragglers_task(&row[i]);
+    if (known) qsort(t, known, sizeof *t, stragglers_double);
+    double median = known ? t[(known - 1) / 2] : NAN;
+    free(t);
+    return median;
+}
+
+enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, double usual) {
+    double unfinished = pl_seconds(row->unfinished_ns);
+    if (unfinished > PL_SLOW_STUCK * usual && unfinished > 1) return PL_PACE_STUCK;
+    if (isnan(usual) || row->n_used + row->n_wasted < PL_SLOW_WORKER_TASKS) return PL_PACE_UNKNOWN;
+    return pl_stragglers_task(row) <= PL_SLOW * usual ? PL_PACE_USUAL : PL_PACE_SLOW;
 }
 
 /* --- the sentence ------------------------------------------------------------------------ */

@@ -1,6 +1,8 @@
-/* Detects slow workers: a task that runs much longer than tasks usually take, or a worker whose
- * tasks usually take much longer than those of the others. Much longer is PL_SLOW times the median;
- * what else must hold makes a warning that is wrong rare. Task times are those of the timeline.
+/* Who is slow: the one place that decides it. During a run it detects a task that runs much longer
+ * than tasks usually take, or a worker whose tasks usually take much longer than those of the
+ * others. Much longer is PL_SLOW times the median; what else must hold makes a warning that is
+ * wrong rare. Task times are those of the timeline. What the summary and the page say of a worker's
+ * whole run is pl_stragglers_pace.
  *
  * Pure: it listens to the event log and is polled with a time; it reads no clock and writes
  * nothing. Threads: one. */
@@ -19,6 +21,7 @@
  * likely, at one in PL_SLOW_TASK_RARE. The tail is extrapolated from the largest tenth (Hill's
  * estimator with censoring, Beirlant et al., Extremes 2007), so that long tasks are expected of a
  * law that has them. */
+#define PL_SLOW 2 /* times the median */
 #define PL_SLOW_RING 256
 #define PL_SLOW_TASK_NS 1000000000u
 #define PL_SLOW_TASK_ARRIVALS 8
@@ -28,7 +31,7 @@
  * took more than PL_SLOW medians of the others' tasks; and if workers with the same law would
  * hardly ever do that: the others' share of such tasks gives a binomial probability below one in
  * PL_SLOW_WORKER_RARE. These tasks must add up to this time. */
-#define PL_SLOW_WORKER_TASKS 5
+#define PL_SLOW_WORKER_TASKS PL_PACE_TASKS
 #define PL_SLOW_WORKER_RING 16
 #define PL_SLOW_WORKER_RARE 1e7
 #define PL_SLOW_WORKER_NS 100000000u
@@ -74,6 +77,20 @@ void pl_stragglers_waited(struct pl_stragglers *s, int worker, uint64_t ns);
  * again. Call it until it returns false. */
 bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
                         struct pl_stragglers_found *found);
+
+/* --- the run as a whole, from the rows of the timeline ------------------------------------- */
+
+/* A task that had run for more than this many median tasks, and a second, when the run ended, was
+ * stuck. */
+#define PL_SLOW_STUCK 10
+
+/* Mean seconds of its tasks, from start to arrival. NAN if none arrived. */
+double pl_stragglers_task(const struct pl_timeline_row *row);
+/* The median of that over the workers. NAN if it is unknown. */
+double pl_stragglers_usual(const struct pl_timeline_row *row, int n);
+/* Whether a worker was slow, where that median is usual. One with fewer than PL_SLOW_WORKER_TASKS
+ * tasks is not known. One none of whose tasks arrived is slow. */
+enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, double usual);
 
 /* "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing". `phase`, here
  * "computing", may be NULL. */

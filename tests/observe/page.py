@@ -405,7 +405,7 @@ def resolution(b):
 
 
 def slow(b):
-    """A worker is named from the factor on that the warnings and the summary have: PL_SLOW."""
+    """A worker is named from the factor on that the warnings and the summary have, which the history has."""
     for seconds in (1.9, 2.1):
         name = "slow-%g" % seconds
         paceline(

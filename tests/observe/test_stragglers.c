@@ -3,6 +3,7 @@
  * workers with one law, however heavy its tail, and under policies that cancel, nobody is called
  * slow; a worker that is slow, or hangs, is. */
 #include "base/rng.h"
+#include "base/seconds.h"
 #include "choices.h"
 #include "observe/stragglers.h"
 
@@ -253,6 +254,26 @@ TEST(sentences_have_numbers) {
     assert_string_equal(text, "rank 2 is");
     pl_stragglers_sentence(&row[0].found, &log, "x", text, 10);
     assert_string_equal(text, "worker 3 ");
+}
+
+/* Rows of three workers with `n` tasks of `seconds` each; the first two are usual. */
+static enum pl_pace pace_of(double seconds, uint64_t n, double unfinished) {
+    struct pl_timeline_row row[3] = {{.n_used = 9, .n_timed = 9, .arrived_ns = 9000000000u},
+                                     {.n_used = 9, .n_timed = 9, .arrived_ns = 9000000000u},
+                                     {.n_used = n, .n_timed = n}};
+    row[2].arrived_ns = pl_ns(seconds * (double)n);
+    row[2].unfinished_ns = pl_ns(unfinished);
+    return pl_stragglers_pace(&row[2], pl_stragglers_usual(row, 3));
+}
+
+TEST(pace_of_a_whole_run) {
+    assert_int_equal(pace_of(1.9, 5, 9.9), PL_PACE_USUAL);
+    assert_int_equal(pace_of(2.1, 5, 0), PL_PACE_SLOW);
+    assert_int_equal(pace_of(2.1, 4, 0), PL_PACE_UNKNOWN);
+    assert_int_equal(pace_of(1, 4, 10.1), PL_PACE_STUCK);
+    struct pl_timeline_row none = {.n_wasted = 9}, some = {.n_wasted = 9, .n_timed = 1};
+    assert_int_equal(pl_stragglers_pace(&none, 1), PL_PACE_SLOW); /* nothing of it arrived */
+    assert_int_equal(pl_stragglers_pace(&some, pl_stragglers_usual(&none, 1)), PL_PACE_UNKNOWN);
 }
 
 /* --- random times -------------------------------------------------------------------------- */

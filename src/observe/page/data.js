@@ -89,6 +89,7 @@ const Data = (() => {
     const rows = list(h.rows).slice(0, 4096).map(r => {
       const out = {};
       ROW.forEach((key, i) => { out[key] = num(list(r)[i]); });
+      out.pace = text(list(r)[ROW.length], 10);
       return out;
     });
     const s = object(h.staleness), e = object(h.events), f = object(h.fates), fates = {};

@@ -86,12 +86,17 @@ const Page = (() => {
         plural(h.rows[who].last, "update")}.`);
     const median = h.rows.map(r => r.task).filter(Number.isFinite).sort((a, b) => a - b),
           mid = median[Math.floor((median.length - 1) / 2)];
-    const slow = h.rows.map((r, i) => [r.task / mid, i]).filter(x => x[0] > FACTS.slow);
-    if (slow.length && slow.length <= h.rows.length / 4) {
+    const slow = h.rows.map((r, i) => [r.task / mid, i]).filter(x => h.rows[x[1]].pace === "slow" && x[0] > 0);
+    if (slow.length) {
       const top = slow.sort((a, b) => b[0] - a[0])[0];
       out.push(`Worker ${top[1] + 1} took ${Format.three(top[0])} times as long per task as the median${
-        slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} more than ${FACTS.slow} times` : ""}.`);
+        slow.length > 1 ? `, and ${plural(slow.length - 1, "other worker")} ${
+          slow.length > 2 ? "were" : "was"} slow, too` : ""}.`);
     }
+    const stuck = h.rows.findIndex(r => r.pace === "stuck");
+    if (stuck >= 0)
+      out.push(`The last task of worker ${stuck + 1} had run for ${Format.seconds(h.rows[stuck].unfinished)
+        } when the run ended.`);
   }
 
   function verdict() {
