@@ -53,7 +53,7 @@ static void list_option(const struct pl_item_option *o, const char *part, const 
     cli_append(text, sizeof text, "%s=%s  %s; %s", o->name, o->type, o->help, o->accepts);
     if (set)
         cli_append(text, sizeof text, " (here %s)", set);
-    else if (o->def[0] && !strstr(o->help, "(default"))
+    else if (cli_shows_default(o))
         cli_append(text, sizeof text, " (default %s)", o->def);
     if (part[0]) cli_append(text, sizeof text, " [%s]", part);
     printf("  %-*s", LIST_INDENT - 2, label);
