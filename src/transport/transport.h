@@ -19,9 +19,10 @@
  * sees by its task that it is late. holds() tells which vectors a worker may still be reading or
  * writing.
  *
- * Every transport has the operations of struct pl_port_ops and struct pl_link_ops. What only some
- * can do is in extensions, one struct each: start workers, share memory, send a vector while it is
- * written, leave vectors with their writers, let clients join, serve with several servers.
+ * Every transport has the operations of struct pl_link_ops, and all but pl_http, which is a
+ * worker's end alone, those of struct pl_port_ops. What only some can do is in extensions, one
+ * struct each: start workers, share memory, send a vector while it is written, leave vectors with
+ * their writers, let clients join, serve with several servers.
  *
  * A client is a worker that the server did not start, or an evaluator, which only reads versions
  * and talks. client_link.h has its end. Clients join through a socket where the server listens:
@@ -206,7 +207,7 @@ struct pl_port_conf {
     void *over_ctx;
 };
 
-/* The server's end: what every transport has. */
+/* The server's end: what every port has. */
 struct pl_port_ops {
     int (*open)(const struct pl_port_conf *conf, struct pl_port **out, struct pl_why *why);
     /* Cancels everything, tells all workers to leave, and waits for them for at most `wait_ns`.

@@ -1,6 +1,6 @@
 #include "core/tuner.h"
 
-/* X(tuner): one line each, in the order `paceline list` shows them */
+/* X(tuner), in the order in which `paceline list` shows them */
 #define TUNERS(X) X(fixed) X(adasync) X(abs) X(fastestk) X(growing_bound) X(auto)
 
 #define X(name) extern const struct pl_tuner pl_tuner_##name;
