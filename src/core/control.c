@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/seconds.h"
 #include "core/control_state.h"
 
 /* Checks what a tuner changed: only knobs that it declares, to valid values. K may exceed the
@@ -221,8 +222,8 @@ static void control_on_leave(struct pl_control *c, const struct pl_event *e) {
 static int control_on_arrive(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     struct pl_worker *w = &c->crew.worker[e->worker];
     if (c->method.tuner->task)
-        c->method.tuner->task(c->method.tuner_state, (double)c->took_ns * 1e-9, true);
-    if (c->method.arms) pl_arms_task(c->method.arms, e->worker, (double)c->took_ns * 1e-9, true);
+        c->method.tuner->task(c->method.tuner_state, pl_seconds(c->took_ns), true);
+    if (c->method.arms) pl_arms_task(c->method.arms, e->worker, pl_seconds(c->took_ns), true);
     pl_crew_done(&c->crew, &c->view, e->worker, e->now_ns);
     if (c->replicas) pl_replicas_arrive(c->replicas, e->worker);
     w->clock++;

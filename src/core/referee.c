@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/grow.h"
+#include "base/seconds.h"
 #include "core/control_state.h"
 
 int pl_control_broke(const struct pl_control *c, struct pl_why *why, const char *how) {
@@ -100,7 +101,7 @@ static int referee_cancel(struct pl_control *c, struct pl_action *a, uint64_t no
     if (c->replicas)
         return pl_control_broke(c, why, "it cancelled a task of a worker with a model of its own");
     a->task = c->crew.worker[a->worker].task;
-    double seconds = (double)(now_ns - c->crew.worker[a->worker].since_ns) * 1e-9;
+    double seconds = pl_seconds(now_ns - c->crew.worker[a->worker].since_ns);
     if (c->method.tuner->task) c->method.tuner->task(c->method.tuner_state, seconds, false);
     if (c->method.arms) pl_arms_task(c->method.arms, a->worker, seconds, false);
     pl_timeline_wasted(&c->timeline, a->worker, &c->crew.worker[a->worker], now_ns, "cancelled");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/grow.h"
+#include "base/seconds.h"
 #include "core/control.h"
 
 int pl_timeline_watch(struct pl_timeline *l, int n_workers) {
@@ -126,7 +127,7 @@ struct pl_worker_time pl_timeline_time(const struct pl_timeline *l, const struct
                                        uint64_t now_ns) {
     struct pl_worker_time t = l->time;
     for (int i = 0; i < v->n_workers && !l->ended; i++) {
-        double seconds = (double)(now_ns - v->worker[i].since_ns) * 1e-9;
+        double seconds = pl_seconds(now_ns - v->worker[i].since_ns);
         if (v->worker[i].state == PL_IDLE) t.idle += seconds;
         if (v->worker[i].state == PL_BUSY) t.compute += seconds;
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/heap.h"
+#include "base/seconds.h"
 #include "core/control.h"
 
 #define TWIN_WARM 20     /* updates before it counts */
@@ -82,8 +83,8 @@ int pl_twin_run(const struct pl_twin_conf *conf, struct pl_forecast *out, struct
     int rc = pl_control_new(&control, &t.control, why);
     if (!rc) rc = twin_loop(&t, &now_ns, why);
     double n = t.n_updates > t.from_updates ? (double)(t.n_updates - t.from_updates) : NAN;
-    *out = (struct pl_forecast){(double)(now_ns - t.from_ns) * 1e-9 / n, t.lag / t.members,
-                                t.members / n};
+    *out =
+        (struct pl_forecast){pl_seconds(now_ns - t.from_ns) / n, t.lag / t.members, t.members / n};
     pl_heap_free(&t.heap);
     pl_control_free(t.control);
     return rc;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/seconds.h"
 #include "engine/engine_state.h"
 
 #define ENGINE_LOSS 1e100         /* no loss of a run that still learns is larger */
@@ -197,7 +198,7 @@ static int engine_judge(struct pl_engine *e, struct pl_event *event, struct pl_w
     event->kind = PL_REJECT;
     pl_engine_result_used(e, event->worker, false);
     if (engine_stuck(e)) {
-        pl_filter_trouble(e->filter, (double)event->now_ns * 1e-9, &e->out->trouble);
+        pl_filter_trouble(e->filter, pl_seconds(event->now_ns), &e->out->trouble);
         pl_engine_limit_reached(e);
     }
     return PL_OK;

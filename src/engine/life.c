@@ -31,6 +31,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/seconds.h"
 #include "engine/engine_state.h"
 
 #define LIFE_LONGEST 10            /* a task is overdue after this many times the longest */
@@ -260,7 +261,7 @@ static void life_back(struct pl_engine *e, int worker, uint64_t now_ns) {
     life_excuse(e, worker, now_ns - l->since_ns);
     life_happens(e, worker, PL_LIFE_ANSWERS, now_ns, NULL); /* control is not told */
     pl_log_note(&e->job->log, "%s %d is back after %.3g s", PL_WHO(&e->job->log, worker),
-                (double)(now_ns - l->since_ns) * 1e-9);
+                pl_seconds(now_ns - l->since_ns));
 }
 
 /* When its pause began, or its task if that came later. */
@@ -377,8 +378,8 @@ static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct 
     if (last && removal == PL_REMAINS) return PL_OK;
     e->out->n_frozen++;
     pl_log_warn(&e->job->log, "%s %d does not answer: its task has run for %.3g s%s",
-                PL_WHO(&e->job->log, worker),
-                (double)(now_ns - e->view->worker[worker].since_ns) * 1e-9, then[removal]);
+                PL_WHO(&e->job->log, worker), pl_seconds(now_ns - e->view->worker[worker].since_ns),
+                then[removal]);
     int rc = life_happens(e, worker, PL_LIFE_FREEZES, now_ns, why);
     e->lives.life[worker].since_ns = now_ns;
     return rc;
@@ -389,8 +390,7 @@ static int life_expire(struct pl_engine *e, int worker, uint64_t now_ns, struct 
     pl_log_warn(&e->job->log,
                 "%s %d lost its connection %.3g s ago and did not return; the run continues "
                 "without it",
-                PL_WHO(&e->job->log, worker),
-                (double)(now_ns - e->lives.life[worker].since_ns) * 1e-9);
+                PL_WHO(&e->job->log, worker), pl_seconds(now_ns - e->lives.life[worker].since_ns));
     life_end(e, worker, PL_LIFE_EXPIRES, false);
     return life_happens(e, worker, PL_LIFE_EXPIRES, now_ns, why);
 }

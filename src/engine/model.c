@@ -1,6 +1,7 @@
 /* Reading a run: the current model, its evaluation, the archive and the outcome. */
 #include <math.h>
 
+#include "base/seconds.h"
 #include "engine/engine_state.h"
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -78,7 +79,7 @@ void pl_engine_scored(struct pl_engine *e, const struct pl_score *score, struct 
     double from = e->out->scored;
     bool reached = pl_outcome_score(e->out, &e->job->limits, score, p);
     pl_due_scored(e, &before, from, p);
-    e->scores.scored_ns = (uint64_t)llround(p->time * 1e9);
+    e->scores.scored_ns = pl_ns(p->time);
     e->scores.scored_version = p->updates;
     if (e->conf.watch.point) e->conf.watch.point(e->conf.watch.ctx, p);
     if (reached) pl_engine_limit_reached(e);
@@ -125,7 +126,7 @@ int pl_engine_archive(struct pl_engine *e, const struct pl_archive *archive) {
 int pl_engine_finish(struct pl_engine *e, const float *w, uint64_t now_ns) {
     if (e->store) pl_job_tell_median(e->job, e->store, &e->told_median);
     e->out->filtered = pl_filter_n(e->filter);
-    if (e->last_update_ns != UINT64_MAX) e->out->last_update = (double)e->last_update_ns * 1e-9;
+    if (e->last_update_ns != UINT64_MAX) e->out->last_update = pl_seconds(e->last_update_ns);
     pl_control_end(e->control, now_ns);
     return pl_outcome_end(e->out, e->control, pl_engine_progress(e), w,
                           e->job->model ? e->job->model->dim : 0, now_ns);

@@ -5,6 +5,7 @@
  * present fail on it, the model itself is the reason, and the run has diverged. */
 #include <math.h>
 
+#include "base/seconds.h"
 #include "engine/engine_state.h"
 
 #define STANDING_NAMED 3         /* workers named for results that cannot be used */
@@ -26,7 +27,7 @@ static void standing_warn(struct pl_engine *e, const struct pl_event *event, con
                 "%s %d %s (task %llu at %.3g s); rejected; further ones from "
                 "this worker will not be reported",
                 PL_WHO(&e->job->log, event->worker), defect, (unsigned long long)event->task,
-                (double)event->now_ns * 1e-9);
+                pl_seconds(event->now_ns));
 }
 
 /* Parts of a model and models of workers have no version in common. */

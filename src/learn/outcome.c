@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
+
 /* Converts seconds to shares of their sum. */
 static struct pl_worker_time outcome_shares(struct pl_worker_time t) {
     double all = t.compute + t.communication + t.idle + t.wasted;
@@ -22,7 +24,7 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
     const struct pl_view *v = pl_control_view(control);
     struct pl_fates f = pl_control_fates(control);
     struct pl_staleness stale = pl_control_staleness(control);
-    return (struct pl_point){.time = (double)now_ns * 1e-9,
+    return (struct pl_point){.time = pl_seconds(now_ns),
                              .updates = v->version,
                              .epochs = outcome_epochs(progress),
                              .loss = NAN,
@@ -97,7 +99,7 @@ int pl_outcome_end(struct pl_outcome *out, const struct pl_control *control,
                    const struct pl_progress *progress, const float *w, size_t dim,
                    uint64_t now_ns) {
     const struct pl_view *v = pl_control_view(control);
-    out->time = (double)now_ns * 1e-9;
+    out->time = pl_seconds(now_ns);
     out->time_ns = now_ns;
     out->updates = v->version;
     out->fates = pl_control_fates(control);

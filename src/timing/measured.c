@@ -8,6 +8,7 @@
 
 #include "base/grow.h"
 #include "base/input.h"
+#include "base/seconds.h"
 #include "timing/delay.h"
 #include "timing/recording.h"
 
@@ -188,7 +189,7 @@ static int measured_recorded_list(const char *file, const struct pl_recording *r
     for (size_t i = 0; i < r->n_events; i++) {
         const struct pl_event *e = &r->event[i];
         if (e->kind != PL_ARRIVE) continue;
-        double seconds = (double)(e->now_ns - r->began_ns[i]) * 1e-9 / r->steps;
+        double seconds = pl_seconds(e->now_ns - r->began_ns[i]) / r->steps;
         list->at[list->n++] =
             (struct measured){(uint32_t)e->worker + 1, fmin(seconds, PL_DELAY_MAX)};
     }

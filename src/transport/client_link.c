@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/seconds.h"
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/private_fd.h"
@@ -37,7 +38,7 @@ static uint64_t client_least(uint64_t a, uint64_t b) {
 static int client_no_server(const struct pl_client_link_conf *conf, int error, struct pl_why *why) {
     char waited[64] = "";
     if (conf->wait_ns > 0)
-        snprintf(waited, sizeof waited, " after %.3g s", (double)conf->wait_ns * 1e-9);
+        snprintf(waited, sizeof waited, " after %.3g s", pl_seconds(conf->wait_ns));
     return pl_fail(why, PL_EIO, "no server listens at '%.200s'%s: %s", conf->path, waited,
                    strerror(error));
 }
@@ -53,7 +54,7 @@ static void client_tell_wait(const struct pl_client_link_conf *conf, int error) 
     char text[400];
     if (!conf->waiting || error == EAGAIN) return;
     snprintf(text, sizeof text, "no server listens at '%.200s' yet; waiting up to %.3g s for it",
-             conf->path, (double)conf->wait_ns * 1e-9);
+             conf->path, pl_seconds(conf->wait_ns));
     conf->waiting(conf->ctx, text);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/seconds.h"
 #include "sys/address.h"
 #include "sys/certificates.h"
 #include "sys/thread.h"
@@ -142,7 +143,7 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
     if (first && conf->waiting) {
         char text[400];
         snprintf(text, sizeof text, "no server answers at %.200s yet, waiting up to %.3g s%s",
-                 l->url, (double)conf->wait_ns * 1e-9, http_hint(l));
+                 l->url, pl_seconds(conf->wait_ns), http_hint(l));
         conf->waiting(conf->ctx, text);
     }
     if (!interrupted)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/seconds.h"
 #include "sys/numerals.h"
 #include "transport/http_state.h"
 
@@ -178,7 +179,7 @@ static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since,
     if (now - *since > TALK_PATIENCE_NS) {
         char text[PL_WORD_MAX];
         snprintf(text, sizeof text, "it could not be reached for %.0f s: %.200s",
-                 (double)TALK_PATIENCE_NS * 1e-9, w->error);
+                 pl_seconds(TALK_PATIENCE_NS), w->error);
         pl_http_end(l, END_LOST, false, text);
         return true;
     }

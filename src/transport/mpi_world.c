@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/seconds.h"
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/thread.h"
@@ -221,7 +222,7 @@ static int world_collect(struct world_report *report, MPI_Request *request,
                            "rank %s did not answer before the run was ended; the job is aborted",
                            names);
         return pl_fail(why, PL_ERUN, "rank %s did not answer for %.3g s; the job is aborted", names,
-                       (double)(pl_now_ns() - began) * 1e-9);
+                       pl_seconds(pl_now_ns() - began));
     }
     return PL_OK;
 }
