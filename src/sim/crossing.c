@@ -56,7 +56,7 @@ static int crossing_keep(struct sim *s, struct pl_crossing *c) {
     if (!c->model[c->n] || pl_engine_model(s->engine, s->room, &m))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models since the last evaluation");
     memcpy(c->model[c->n], m.w, c->dim * sizeof(float));
-    c->at[c->n] = pl_engine_point(s->engine, s->now_ns);
+    c->at[c->n] = pl_engine_point(s->engine, s->clock.now_ns);
     c->at[c->n].consensus = m.consensus;
     pl_engine_let_go(s->engine, &m);
     c->kept = c->at[c->n++].updates;

@@ -36,37 +36,57 @@ struct sim_worker {
 
 struct pl_stepped;
 
+/* The clock, and what is to happen. */
+struct sim_clock {
+    struct pl_heap heap;
+    uint64_t now_ns, n_events;
+    uint64_t n_still;       /* events at this time so far, */
+    uint64_t still_version; /* and the version when they were last too many */
+};
+
+/* How long tasks and messages take. */
+struct sim_delays {
+    struct pl_net net;
+    bool net_matters;
+    struct pl_ahead ahead; /* of tasks */
+};
+
+/* The server, which is busy for a while with each update. */
+struct sim_server {
+    uint64_t update_ns; /* duration of an update */
+    uint64_t ready_ns;  /* when it has finished the last one */
+};
+
+/* A recording that is fed in. */
+struct sim_recording {
+    struct pl_replay *replay;    /* NULL: not a replay */
+    const struct pl_event *next; /* the event that is queued */
+};
+
 struct sim {
     const struct pl_sim_conf *conf;
     const struct pl_job *job;
     struct pl_why *why;
-    struct pl_heap heap;
-    struct pl_net net;
-    struct pl_ahead ahead; /* how long tasks take */
-    bool net_matters;
+    struct pl_outcome *out;
     struct pl_engine *engine;
     const struct pl_view *view;
     const struct pl_due *due;
+    struct sim_worker *worker;
+    struct sim_clock clock;
+    struct sim_delays delays;
+    struct sim_server server;
     struct pl_prefetch *prefetch; /* NULL: no model, only timing, or a stepped simulation */
     struct pl_stepped *stepped;   /* NULL: the simulator computes gradients itself */
-    struct sim_worker *worker;
-    uint64_t now_ns, n_events;
-    uint64_t update_ns;              /* duration of an update */
-    uint64_t ready_ns;               /* when the server has finished the last one */
-    uint64_t n_still;                /* events at this time so far, */
-    uint64_t still_version;          /* and the version when they were last too many */
-    struct pl_crossing *crossing;    /* NULL: no target, or a stepped simulation */
-    float *room;                     /* [dim] for a model that is not a version */
-    size_t n_script;                 /* lines that are still to come */
-    bool interrupted;                /* the watch ended the run */
-    struct pl_replay *replay;        /* NULL: not a replay */
-    const struct pl_event *recorded; /* the event that is queued */
-    struct pl_outcome *out;
+    float *room;                  /* [dim] for a model that is not a version */
+    struct sim_recording recording;
+    struct pl_crossing *crossing; /* NULL: no target, or a stepped simulation */
+    size_t n_script;              /* lines of the script that are still to come */
+    bool interrupted;             /* the watch ended the run */
 };
 
 static inline int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who,
                               uint64_t task) {
-    if (pl_heap_push(&s->heap, when_ns, (int32_t)what, who, task))
+    if (pl_heap_push(&s->clock.heap, when_ns, (int32_t)what, who, task))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the event queue");
     return PL_OK;
 }

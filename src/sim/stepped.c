@@ -128,7 +128,7 @@ static int stepped_resume(struct pl_stepped *x) {
     struct sim *s = &x->sim;
     int rc = PL_OK;
     if (x->waits == STEPPED_SCORE) {
-        struct pl_point p = pl_engine_point(s->engine, s->now_ns);
+        struct pl_point p = pl_engine_point(s->engine, s->clock.now_ns);
         pl_engine_scored(s->engine, &x->score, &p);
     } else {
         x->event.loss = x->loss;
@@ -194,7 +194,7 @@ static int stepped_run(struct pl_stepped *x) {
     }
     if (!rc && x->phase == STEPPED_SCORES && !pl_stepped_waits(x)) {
         x->phase = STEPPED_ENDED;
-        if (pl_engine_finish(s->engine, NULL, s->now_ns))
+        if (pl_engine_finish(s->engine, NULL, s->clock.now_ns))
             rc = pl_fail(s->why, PL_ENOMEM, "out of memory");
     }
     return rc;
@@ -234,7 +234,7 @@ int pl_stepped_next(struct pl_stepped *x, struct pl_loop_step *step) {
         int rc = stepped_run(x);
         if (rc) return rc;
     }
-    step->time = pl_seconds(x->sim.now_ns);
+    step->time = pl_seconds(x->sim.clock.now_ns);
     return PL_OK;
 }
 

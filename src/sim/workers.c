@@ -19,34 +19,36 @@ static int workers_n_foreign(const struct sim *s, const struct pl_start *start) 
 
 /* When the worker has its input. */
 static uint64_t workers_input_ns(struct sim *s, const struct pl_start *start, uint64_t at) {
-    if (!s->net_matters) return at;
+    if (!s->delays.net_matters) return at;
     if (start->stays)
-        return pl_net_ask(&s->net, workers_n_foreign(s, start), pl_net_tell(&s->net, at));
-    return start->sends ? pl_net_send_part(&s->net, PL_DOWN, at, s->worker[start->worker].size)
-                        : pl_net_tell(&s->net, at);
+        return pl_net_ask(&s->delays.net, workers_n_foreign(s, start),
+                          pl_net_tell(&s->delays.net, at));
+    return start->sends
+               ? pl_net_send_part(&s->delays.net, PL_DOWN, at, s->worker[start->worker].size)
+               : pl_net_tell(&s->delays.net, at);
 }
 
 /* How long the task computes. */
 static uint64_t workers_duration(struct sim *s, const struct pl_start *start, double work) {
     uint32_t worker = (uint32_t)start->worker;
-    if (work == 1) return pl_ahead_ns(&s->ahead, worker, start->task);
-    return pl_delay_ns(
-        work * pl_delay_draw(s->job->delay, s->job->seed, worker, start->task, s->ahead.steps));
+    if (work == 1) return pl_ahead_ns(&s->delays.ahead, worker, start->task);
+    return pl_delay_ns(work * pl_delay_draw(s->job->delay, s->job->seed, worker, start->task,
+                                            s->delays.ahead.steps));
 }
 
 /* Decides when a task that starts now is done, and queues that. */
 static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_t *finish) {
     struct sim_worker *w = &s->worker[start->worker];
-    uint64_t at = s->now_ns > s->ready_ns ? s->now_ns : s->ready_ns;
-    if (s->replay) { /* the recording decides */
-        *finish = pl_replay_finish(s->replay, start->worker, start->task);
+    uint64_t at = s->clock.now_ns > s->server.ready_ns ? s->clock.now_ns : s->server.ready_ns;
+    if (s->recording.replay) { /* the recording decides */
+        *finish = pl_replay_finish(s->recording.replay, start->worker, start->task);
         return PL_OK;
     }
     at = workers_input_ns(s, start, at);
-    w->comm_ns = at - s->now_ns;
+    w->comm_ns = at - s->clock.now_ns;
     /* an order to a frozen worker arrives, and is read when the worker continues */
     if (w->frozen_until_ns > at) {
-        pl_engine_suspect(s->engine, start->worker, s->now_ns);
+        pl_engine_suspect(s->engine, start->worker, s->clock.now_ns);
         at = w->frozen_until_ns;
     }
     if (at > SIM_END_NS)
@@ -57,7 +59,7 @@ static int workers_schedule(struct sim *s, const struct pl_start *start, uint64_
         int rc = pl_sim_push(s, at, SIM_BASE_READY, start->worker, start->task);
         if (rc) return rc;
     }
-    return pl_sim_push(s, *finish, s->net_matters ? SIM_COMPUTED : SIM_ARRIVE, start->worker,
+    return pl_sim_push(s, *finish, s->delays.net_matters ? SIM_COMPUTED : SIM_ARRIVE, start->worker,
                        start->task);
 }
 
@@ -148,7 +150,7 @@ static void workers_update(void *ctx, const struct pl_action *after, size_t n) {
     struct sim *s = ctx;
     (void)after;
     (void)n;
-    s->ready_ns = s->now_ns + s->update_ns;
+    s->server.ready_ns = s->clock.now_ns + s->server.update_ns;
     if (s->prefetch && pl_sim_cancels(s)) pl_prefetch_need(s->prefetch, 0);
 }
 
@@ -180,8 +182,8 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     /* a recorded reject by the filter has samples, and the filter will reject it again */
     bool bad = e->kind == PL_REJECT && (e->samples == 0 || !pl_filter_any(&s->job->filter));
     /* real workers may leave it to the commit to look whether a result is finite */
-    bool judged =
-        s->replay && e->kind == PL_ARRIVE && !w->checks && pl_recording_is_real(s->conf->replay);
+    bool judged = s->recording.replay && e->kind == PL_ARRIVE && !w->checks &&
+                  pl_recording_is_real(s->conf->replay);
     e->kind = PL_ARRIVE;
     e->samples = pl_part_samples(s->job, w->now->at.part);
     /* the place of this one must not go to a task that may be cancelled */
@@ -223,17 +225,18 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
         return pl_sim_push(s, when, (enum sim_what)t->what, t->who, t->task);
     }
     if (t->what == SIM_COMPUTED) {
-        uint64_t when = w->stays ? pl_net_tell(&s->net, s->now_ns)
-                                 : pl_net_send_part(&s->net, PL_UP, s->now_ns, w->size);
-        w->comm_ns += when - s->now_ns;
+        uint64_t when = w->stays
+                            ? pl_net_tell(&s->delays.net, s->clock.now_ns)
+                            : pl_net_send_part(&s->delays.net, PL_UP, s->clock.now_ns, w->size);
+        w->comm_ns += when - s->clock.now_ns;
         return pl_sim_push(s, when, SIM_ARRIVE, t->who, t->task);
     }
-    if (!late && s->now_ns < s->ready_ns) { /* the server is busy */
-        w->comm_ns += s->ready_ns - s->now_ns;
-        return pl_sim_push(s, s->ready_ns, SIM_ARRIVE, t->who, t->task);
+    if (!late && s->clock.now_ns < s->server.ready_ns) { /* the server is busy */
+        w->comm_ns += s->server.ready_ns - s->clock.now_ns;
+        return pl_sim_push(s, s->server.ready_ns, SIM_ARRIVE, t->who, t->task);
     }
     struct pl_event e = {.kind = PL_ARRIVE,
-                         .now_ns = s->now_ns,
+                         .now_ns = s->clock.now_ns,
                          .worker = t->who,
                          .task = t->task,
                          .comm_ns = w->comm_ns,
@@ -245,13 +248,13 @@ int pl_sim_arrive(struct sim *s, const struct pl_timed *t) {
 /* The base of a worker is complete: its peers may read it. */
 int pl_sim_base_ready(struct sim *s, int worker, uint64_t task) {
     struct pl_event e = {
-        .kind = PL_BASE_READY, .now_ns = s->now_ns, .worker = worker, .task = task};
+        .kind = PL_BASE_READY, .now_ns = s->clock.now_ns, .worker = worker, .task = task};
     return pl_is_current(s->view, worker, task) ? pl_engine_event(s->engine, &e, NULL, s->why)
                                                 : PL_OK;
 }
 
 int pl_sim_move(struct sim *s, enum pl_event_kind kind, int worker) {
-    struct pl_event e = {.kind = kind, .now_ns = s->now_ns, .worker = worker};
+    struct pl_event e = {.kind = kind, .now_ns = s->clock.now_ns, .worker = worker};
     if (kind == PL_LEAVE) {
         s->worker[worker].frozen_until_ns = 0; /* a worker that returns is not frozen */
         workers_leave(s, worker);
@@ -273,14 +276,14 @@ int pl_sim_script(struct sim *s, const struct pl_script_line *line) {
     switch (line->verb) {
     case PL_SCRIPT_FREEZE: {
         /* a worker that is already frozen stays so until the later of the two times */
-        uint64_t until = s->now_ns + line->for_ns, from = s->now_ns;
+        uint64_t until = s->clock.now_ns + line->for_ns, from = s->clock.now_ns;
         if (w->frozen_until_ns > from) from = w->frozen_until_ns;
         if (until <= from) return PL_OK;
         bool busy = s->view->worker[line->worker].state == PL_BUSY;
         bool late = pl_engine_life(s->engine, line->worker) == PL_SUSPENDED;
         if (busy || late) w->late_ns += until - from;
         w->frozen_until_ns = until;
-        if (busy) pl_engine_suspect(s->engine, line->worker, s->now_ns);
+        if (busy) pl_engine_suspect(s->engine, line->worker, s->clock.now_ns);
         return PL_OK;
     }
     case PL_SCRIPT_LEAVE: return pl_sim_move(s, PL_LEAVE, line->worker);
