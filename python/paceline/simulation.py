@@ -259,7 +259,7 @@ class _OnDevice:
         return first + ((end - first) * (i * 0x9E3779B9 % 2**32) >> 32)
 
     def _cuda_kernel(self, source: str) -> Callable[[int, int], None]:
-        from .cuda import Kernel
+        from ._cuda import Kernel
 
         return Kernel(source, self.net.dim, self.torch, self.net.device)
 

@@ -17,6 +17,19 @@ def run_page(name):
     return len(blocks)
 
 
+def check_documented(test: unittest.TestCase, module: Any) -> None:
+    """Every public object and its public members have a docstring."""
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing):
+            for key, member in vars(thing).items():
+                if inspect.isfunction(member) or isinstance(member, property):
+                    documented = key.startswith("_") or inspect.getdoc(member)
+                    test.assertTrue(documented, f"{name}.{key}")
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            test.assertTrue(inspect.getdoc(thing), name)
+
+
 def run_examples(test: unittest.TestCase, module: Any, **names: Any) -> None:
     """Everything public has a docstring with an example, or one that names another with an example.
     The examples know `names`."""

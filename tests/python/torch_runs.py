@@ -19,7 +19,7 @@ import torch
 import paceline
 import paceline.torch as pl
 from ksync import KSync
-from pages import run_examples
+from pages import check_documented, run_examples
 from paceline import _keys, _roles
 from workers import CROSS_ENTROPY, backward, batch, free_port, net, roles, together
 
@@ -41,6 +41,9 @@ def train(opt, model, rank, steps=None, scale=1.0):
 
 
 class Documented(unittest.TestCase):
+    def test_everything_public(self):
+        check_documented(self, pl)
+
     def test_examples(self):
         with unittest.mock.patch(
             "paceline.torch._current._last_role", None
