@@ -157,6 +157,7 @@ enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s,
     answer_add(a, PL_WIRE_RUN, "%s", r->gateway->conf.run);
     answer_add(a, PL_WIRE_EPOCH, "%" PRIu64, r->gateway->conf.epoch);
     answer_add(a, PL_WIRE_RETURNS, "%d", r->gateway->conf.returns);
+    answer_add(a, PL_WIRE_BEAT, "%u", pl_gateway_beat_s(&r->gateway->conf));
     return answer_with(r, MHD_HTTP_CREATED, a);
 }
 

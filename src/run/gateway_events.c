@@ -50,7 +50,7 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
         return snprintf(buffer, max, "cancel %" PRIu64 "\n", task);
     }
     if (r->beat_ns <= now) {
-        r->beat_ns = GATEWAY_TOGETHER(now + PL_WIRE_BEAT_S * GATEWAY_SECOND);
+        r->beat_ns = GATEWAY_TOGETHER(now + r->beat_s * GATEWAY_SECOND);
         return snprintf(buffer, max, "beat\n");
     }
     pl_gateway_park(r, word, seen, r->beat_ns - now);
@@ -63,10 +63,12 @@ enum MHD_Result pl_gateway_events(struct request *r) {
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1024, events_next, r, NULL);
     if (!a) return MHD_NO;
     MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
+    bool knows = pl_gateway_said(r, PL_WIRE_STANDBY) != NULL;
     pl_lock_enter(r->gateway->lock);
+    r->beat_s = knows ? PL_WIRE_BEAT_S : pl_gateway_beat_s(&r->gateway->conf);
     r->seat->listened = true;
     r->seat->back_ns = 0;
-    pl_gateway_standby_heard(r->seat, pl_gateway_said(r, PL_WIRE_STANDBY) != NULL);
+    pl_gateway_standby_heard(r->seat, knows);
     pl_lock_leave(r->gateway->lock);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     enum MHD_Result rc = MHD_queue_response(r->connection, MHD_HTTP_OK, a);

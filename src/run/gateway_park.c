@@ -8,9 +8,10 @@
 #include "run/gateway_state.h"
 #include "sys/thread.h"
 
-/* The caller has the lock. */
+/* Events go on if there is news of the standby, too. The caller has the lock. */
 static bool park_over(const struct request *r, uint64_t now) {
-    return r->gateway->closed || now >= r->until_ns || atomic_load(r->word) != r->seen;
+    bool news = r->route == ROUTE_EVENTS && r->standby != r->gateway->standby.change;
+    return news || r->gateway->closed || now >= r->until_ns || atomic_load(r->word) != r->seen;
 }
 
 enum MHD_Result pl_gateway_park(struct request *r, atomic_uint *word, unsigned seen, uint64_t ns) {

@@ -150,7 +150,7 @@ static enum MHD_Result request_end(struct request *r) {
     return MHD_NO;
 }
 
-/* A connection that is cut is noticed 3 s after the next beat was sent. */
+/* A connection that is cut is noticed 3 s after the next beat was sent, or 5 s after the last. */
 static void request_watch(int fd) {
     int on = 1, idle = 2, interval = 1, count = 3, ms = 3000;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);

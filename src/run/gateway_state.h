@@ -35,6 +35,13 @@
 #define GATEWAY_REPORT 400 /* and their length */
 #define PL_NO_COPY UINT64_MAX
 
+/* Seconds between two beats of a seat: there are no more than about a hundred per second in all.
+ * Whether a connection is cut is found without them, as for one that is idle. */
+static inline unsigned pl_gateway_beat_s(const struct pl_gateway_conf *conf) {
+    unsigned s = (unsigned)conf->n_clients / 100;
+    return s > PL_WIRE_BEAT_S ? s : PL_WIRE_BEAT_S;
+}
+
 struct seat {
     struct seat *next;
     struct pl_gateway *gateway;
@@ -125,6 +132,7 @@ struct request {
     char text[PL_WORD_MAX];
     char name[PL_GATEWAY_NAME];
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
+    unsigned beat_s;        /* seconds between two; */
     unsigned standby;       /* the change of the standby that was sent */
     /* waiting: gateway_park.c */
     uint64_t end_ns;       /* when it is answered at last */

@@ -18,6 +18,7 @@
 #define JOIN_DIM_MAX (UINT64_C(1) << 40)
 #define JOIN_QUICK_S 3L /* for a connection at first, if there are other addresses to try */
 #define JOIN_QUICK 4    /* tries */
+#define JOIN_BEAT_S 60L /* between two beats at most, whatever the server says */
 
 /* Says good-bye. A result that is on its way arrives before that. */
 static void join_leave(struct pl_link *l) {
@@ -163,6 +164,9 @@ static bool http_outdated(const struct pl_link *l) {
 static void http_remember(struct pl_link *l) {
     struct pl_past *past = l->past;
     l->returns = l->side.returns;
+    l->beat_s = l->side.beat_s < PL_WIRE_BEAT_S ? PL_WIRE_BEAT_S
+                : l->side.beat_s > JOIN_BEAT_S  ? JOIN_BEAT_S
+                                                : l->side.beat_s;
     l->epoch = l->side.epoch;
     memcpy(l->run, l->side.run, sizeof l->run);
     if (!past) return;

@@ -62,6 +62,7 @@ struct http_way {
     char run[PL_RUN_ID_MAX];
     uint64_t epoch;
     bool returns;
+    long beat_s;
     enum http_silence silence;
 };
 
@@ -74,6 +75,7 @@ struct pl_link {
     size_t turn_at;              /* and the next one begins here */
     char run[PL_RUN_ID_MAX];     /* of the server, */
     uint64_t epoch;              /* likewise */
+    long beat_s;                 /* between two of its beats, if no standby is known */
     struct pl_past *past;        /* the owner's, and its thread's; or NULL */
     const struct pl_client_link_conf *joining; /* while there has been no server; then NULL */
     struct http_way talk, events, side;
@@ -130,10 +132,11 @@ void pl_http_nap(struct pl_link *l, uint64_t ns);
 void pl_http_refused(struct pl_link *l, struct http_way *w, long status); /* what it means */
 
 /* http_vote.c: true if the standby has taken over, and the link has ended. vote() asks for it, and
- * recall() takes that back, if the server wants it. knows() adds what the server must know. */
+ * recall() takes that back, if the server wants it. knows() tells the server the standby that it
+ * may vote for, and returns whether there is one. */
 bool pl_http_vote(struct pl_link *l, struct http_way *w);
 bool pl_http_recall(struct pl_link *l, struct http_way *w);
-void pl_http_knows(struct pl_link *l, struct http_way *w);
+bool pl_http_knows(struct pl_link *l, struct http_way *w);
 
 /* http_join.c. prepare() makes a link that has not joined, with the certificate of that name; the
  * caller detaches it, also if this fails. */

@@ -15,16 +15,18 @@
 #define TALK_PATIENCE_NS UINT64_C(60000000000)
 #define TALK_REFUSED_NS UINT64_C(3000000000) /* nothing listens, and nothing will */
 #define TALK_BACK_OFF_MAX_NS UINT64_C(2000000000)
-#define TALK_SILENCE_S (3L * PL_WIRE_BEAT_S) /* of the events, after which the server is gone */
+#define TALK_BEATS 3L /* that the events lack, after which the server is gone */
 
 /* What the server says of its standby: where it is, or that it is to be forgotten, which the next
  * request for events confirms. */
 static void talk_standby(struct pl_link *l, const char *url, bool forgets) {
-    if (strcmp(url, l->standby) != 0) {
+    bool other = strcmp(url, l->standby) != 0;
+    if (other) {
         snprintf(l->standby, sizeof l->standby, "%s", url);
         l->voted = false;
     }
-    l->reopens = forgets && !l->forgets;
+    /* with a standby, beats must come more often */
+    l->reopens = (forgets && !l->forgets) || (other && url[0] && l->beat_s > PL_WIRE_BEAT_S);
     l->forgets = forgets;
     l->asks = false;
 }
@@ -219,9 +221,9 @@ void pl_http_listen(void *arg) {
     while (!pl_http_ended(l)) {
         if (pl_http_recall(l, w)) break;
         pl_http_way_begin(w, "GET", "/events");
-        pl_http_knows(l, w);
+        long beat_s = pl_http_knows(l, w) ? PL_WIRE_BEAT_S : l->beat_s;
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
-        curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_SILENCE_S);
+        curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_BEATS * beat_s);
         uint64_t begin = pl_now_ns();
         w->lines = true;
         long status = pl_http_way_perform(w);

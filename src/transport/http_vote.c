@@ -67,11 +67,12 @@ bool pl_http_recall(struct pl_link *l, struct http_way *w) {
     return status == 200;
 }
 
-void pl_http_knows(struct pl_link *l, struct http_way *w) {
+bool pl_http_knows(struct pl_link *l, struct http_way *w) {
     char standby[HTTP_PATH];
     pl_lock_enter(l->lock);
     bool forgot = l->forgets && !l->voted && l->n_voting == 0;
     snprintf(standby, sizeof standby, "%s", forgot ? "" : l->standby);
     pl_lock_leave(l->lock);
     if (standby[0]) pl_http_way_add(w, PL_WIRE_STANDBY, "%s", standby);
+    return standby[0] != '\0';
 }

@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +52,8 @@ static curl_socket_t way_socket(void *ctx, curlsocktype purpose, struct curl_soc
     (void)purpose;
     int sock = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
     if (sock >= 0) pl_private_fd(sock);
+    int count = 3; /* probes of a connection that may be cut; curl sends them */
+    setsockopt(sock, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
     return sock < 0 ? CURL_SOCKET_BAD : sock;
 }
 
@@ -70,6 +74,7 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = false;
     w->silence = HTTP_LOST;
     w->version = w->epoch = 0;
+    w->beat_s = 0;
     w->run[0] = '\0';
     w->order = (struct pl_order){0};
     w->error[0] = '\0';
@@ -174,6 +179,7 @@ static void way_header_read(struct http_way *w, const char *line) {
     if ((v = way_header_is(line, PL_WIRE_SPEAKS))) w->welcome.speaks = *v == '1';
     if ((v = way_header_is(line, PL_WIRE_MODEL))) w->version = strtoull(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_EPOCH))) w->epoch = strtoull(v, NULL, 10);
+    if ((v = way_header_is(line, PL_WIRE_BEAT))) w->beat_s = strtol(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_RETURNS))) w->returns = *v == '1';
     if ((v = way_header_is(line, PL_WIRE_RUN)))
         snprintf(w->run, sizeof w->run, "%.*s", (int)strcspn(v, " \r\n"), v);

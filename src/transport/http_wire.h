@@ -30,6 +30,8 @@
 #define PL_WIRE_SEEN "Paceline-Seen"       /* the newest version that a client has had */
 #define PL_WIRE_RETURNS "Paceline-Returns" /* 1: the server can be resumed if it dies */
 
+#define PL_WIRE_BEAT "Paceline-Beat" /* seconds between two beats, without a standby */
+
 #define PL_WIRE_COPY "/v1/copy"            /* for a standby */
 #define PL_WIRE_VOTES "/v1/votes"          /* of workers, for a standby */
 #define PL_WIRE_ADDRESS "Paceline-Address" /* HOST:PORT where a standby listens */
@@ -62,6 +64,8 @@
 #define PL_WIRE_OVER "Paceline-Over"   /* 1: the run has ended */
 #define PL_WIRE_AGAIN "Paceline-Again" /* 1: the client may join again */
 
-#define PL_WIRE_BEAT_S 2 /* between two lines of the events of a seat */
+/* Seconds between two lines of the events of a seat: always if the client has said that it knows of
+ * a standby, so that it notices soon when the server hangs; otherwise at least. */
+#define PL_WIRE_BEAT_S 2
 
 #endif

@@ -7,8 +7,19 @@
 #if __has_include(<microhttpd.h>)
 #include "run/gateway_state.h"
 #define IS_WAITED_FOR(d) ((d).gateway->seats->back_ns > 0)
+
+/* Seconds between two beats of the only client; 0: it does not ask for its events. */
+static unsigned beats_of(const struct door *d) {
+    unsigned beat_s = 0;
+    pl_lock_enter(d->gateway->lock);
+    for (const struct request *r = d->gateway->requests; r; r = r->next)
+        if (r->beat_s > beat_s) beat_s = r->beat_s;
+    pl_lock_leave(d->gateway->lock);
+    return beat_s;
+}
 #else
 #define IS_WAITED_FOR(d) true /* the tests are skipped */
+#define beats_of(d) 0u
 #endif
 
 TEST(orders_and_results_travel) {
@@ -65,6 +76,42 @@ TEST(results_say_everything) {
     assert_true(isnan(n.result.loss) && n.result.sets_lr && n.result.lr == 1e-300);
     assert_int_equal(n.result.n_absent, 2);
     assert_memory_equal(n.result.absent, absent, sizeof absent);
+    pl_http.link.detach(l);
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    door_close(&d);
+}
+
+/* The more places, the rarer the beats, and clients are told how rare. */
+TEST(beats_are_rarer_in_a_crowd) {
+    static const struct {
+        int n_clients;
+        const char *says;
+    } row[] = {{1, PL_WIRE_BEAT ": 2\r\n"}, {200, ": 2\r\n"}, {1000, PL_WIRE_BEAT ": 10\r\n"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct door d;
+        char answer[ANSWER];
+        door_open_gateway(&d, 1, (struct pl_port_conf){0},
+                          (struct pl_gateway_conf){.n_clients = row[i].n_clients});
+        hear(send_request(&d, "POST /v1/seats" HOST PL_WIRE_VERSION ": 1\r\n"
+                              "Content-Length: 0\r\n\r\n"),
+             answer);
+        assert_non_null(strstr(answer, row[i].says));
+        crew_news(&d.c, PL_NEWS_JOINED, 0);
+        door_close(&d);
+    }
+}
+
+/* A client that hears of a standby hears of it at once, and wants more beats. */
+TEST(with_a_standby_beats_are_not_rare) {
+    struct door d;
+    door_open_gateway(&d, 1, (struct pl_port_conf){0}, (struct pl_gateway_conf){.n_clients = 6000});
+    struct pl_link *l = join_worker(&d, 0);
+    while (beats_of(&d) != 60) crew_sleep(MS);
+    int standby =
+        send_request(&d, "GET " PL_WIRE_COPY HOST PL_WIRE_ADDRESS ": 127.0.0.1:1\r\n" PL_WIRE_SEEN
+                         ": 0\r\n" PL_WIRE_RUN ": " DOOR_RUN "\r\n" PL_WIRE_EPOCH ": 3\r\n\r\n");
+    while (beats_of(&d) != PL_WIRE_BEAT_S) crew_sleep(MS);
+    close(standby);
     pl_http.link.detach(l);
     crew_news(&d.c, PL_NEWS_GONE, 0);
     door_close(&d);
