@@ -98,6 +98,16 @@ def _open(at: Store, serves: bool) -> Any:
     return dist.PrefixStore(at.prefix, store)
 
 
+def _own_store(at: Store) -> Any:
+    try:
+        return _open(at, True)
+    except Exception as e:  # what PyTorch raises differs between its versions
+        raise RunError(
+            f"rank 0 cannot hand out keys at {at.host}:{at.port} ({str(e)[:200]}); set MASTER_PORT to "
+            "another port, or PACELINE_KEYS"
+        ) from e
+
+
 def _told(at: Store) -> Dict[str, str]:
     """The keys that rank 0 has handed out last."""
     try:
@@ -167,7 +177,7 @@ def _obtain(role: Role) -> str:
         if isinstance(at, str):
             _lay(at, _read(made), role.host)
         else:
-            store = _open(at, True)
+            store = _own_store(at)
             store.set("keys", json.dumps(_read(made)))
             _stores.append(store)
         return made

@@ -14,6 +14,7 @@ import time
 import unittest
 from typing import Any, Dict, List, Tuple
 
+import paceline
 from paceline import _keys, _roles
 from workers import free_port
 
@@ -168,6 +169,16 @@ class Handed(unittest.TestCase):
         for p in (first, far):
             err = p.communicate(timeout=300)[1]
             self.assertEqual(p.returncode, 0, err.decode())
+
+    def test_port_in_use(self) -> None:
+        """Of rank 0's own store."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            at = _roles.Store("127.0.0.1", s.getsockname()[1], True, "taken")
+            role = _roles.Role(0, 2, os.path.join(self.folder, "s"), host="127.0.0.1", channel=at)
+            with self.assertRaisesRegex(paceline.RunError, "cannot hand out keys .* MASTER_PORT"):
+                _keys.folder(role)
 
     def test_several_runs(self) -> None:
         """The n-th run of a rank on another machine is the n-th run of rank 0."""

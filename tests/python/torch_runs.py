@@ -394,6 +394,35 @@ class Options(unittest.TestCase):
                     pl.Optimizer(sgd, model, role=roles(1)[0], **given)
                 self.assertEqual(server.call_args[0][1]["evict"], expected)
 
+    def test_arguments_of_other_types(self):
+        """One sentence tells what was given."""
+
+        def refuses(sentence, call):
+            with self.assertRaisesRegex(paceline.UsageError, sentence):
+                call()
+
+        def one(**options):
+            model = net()
+            return pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", **options)
+
+        refuses("workers is 'x', but must be a whole number", lambda: one(workers="x"))
+        refuses("role is 'x', but must be a paceline.torch.Role", lambda: one(role="x"))
+        opt = one(role=roles(1)[0])
+        opt.step(backward(opt, opt.model))
+        backward(opt, opt.model)
+        refuses(r"a tensor of shape \(2,\)", lambda: opt.step(torch.ones(2)))
+        refuses("must be one number.* but is of type str", lambda: opt.step("x"))
+        for given, shown in (({}, "one with nothing"), ({"a": 1}, "one with 'a'"), (1, "a int")):
+            refuses(f"'param_groups', but was given {shown}", lambda: opt.load_state_dict(given))
+        opt.close()
+        for given in (None, "low", {"test_loss": "low"}):
+            with self.assertRaisesRegex(paceline.UsageError, "evaluate= returned .*a dict of numb"):
+                opt = one(role=roles(1)[0], evaluate=lambda m: given, updates=50)
+                train(opt, opt.model, 0)
+                opt.close()
+            with contextlib.suppress(paceline.Error):
+                opt.__exit__(ValueError)
+
     def test_resume_without_a_folder(self):
         model = net()
         with self.assertRaisesRegex(paceline.UsageError, "resume='auto' needs checkpoint="):

@@ -16,7 +16,7 @@ import torch
 from .. import _client, _keys, _roles, _server
 from .._client import SLICE, WAIT, patience
 from .._roles import Role
-from ..errors import Error, FileError
+from ..errors import Error, FileError, UsageError
 from ._vector import Vector
 
 __all__ = ["Evaluation", "Evaluator", "evaluate"]
@@ -60,15 +60,24 @@ class Evaluation:
         return self.numbers.get("test_accuracy", math.nan)
 
 
+def _numbers(found: Any) -> Dict[str, float]:
+    """What the function has returned, as numbers by name."""
+    given = found if isinstance(found, dict) else {"test_loss": found}
+    try:
+        return {name: float(value) for name, value in given.items()}
+    except (TypeError, ValueError, RuntimeError):
+        raise UsageError(
+            f"evaluate= returned {str(found)[:80]!r}, but must return the test loss or a dict of numbers, "
+            'such as {"test_loss": 0.3, "test_accuracy": 0.91}'
+        ) from None
+
+
 def _score(
     seat: _client.Client, vector: Vector, model: torch.nn.Module, function: Function
 ) -> Dict[str, float]:
     """Evaluates the version that the seat has pulled, and reports the numbers."""
     vector.load(seat.task.w)
-    found = _call(function, model)
-    if not isinstance(found, dict):
-        found = {"test_loss": found}
-    numbers = {name: float(value) for name, value in found.items()}
+    numbers = _numbers(_call(function, model))
     for name, value in numbers.items():
         seat.report(name, value)
     seat.push(0, 0, math.nan)

@@ -14,6 +14,7 @@ from .._client import STEPS
 from .._roles import Role
 from ..errors import RunEnded, RunError, UsageError
 from . import _current
+from ._arguments import number, shown
 from ._batches import Passes
 from ._evaluator import Evaluation
 from ._group import Group
@@ -332,9 +333,7 @@ class Optimizer(torch.optim.Optimizer):
         self._session.counts["steps"] += 1
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
-        value = math.nan if loss is None else float(loss)
-        value = math.nan if math.isinf(value) else value
-        self._total, value, cancelled = self._session.settle(self._samples, value)
+        self._total, value, cancelled = self._session.settle(self._samples, number(loss))
         if cancelled:
             self._abandon()
         elif self._local:
@@ -452,6 +451,11 @@ class Optimizer(torch.optim.Optimizer):
         the rule, it gets the momentum and moments of rank 0, unless the run was resumed from a
         checkpoint of the server, which has them. Raises UsageError if they are missing or cannot be
         taken."""
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+            raise UsageError(
+                "load_state_dict needs what opt.state_dict() returns, a dict with 'state' and "
+                f"'param_groups', but was given {shown(state_dict)}"
+            )
         self._await_task()
         own = {k: v for k, v in state_dict.items() if k != "paceline"}
         if not self._takes_steps:

@@ -10,6 +10,7 @@ import torch
 from .. import _roles
 from .._roles import Role
 from ..errors import RunEnded, UsageError
+from ._arguments import workers
 from ._evaluator import Evaluation
 from ._group import Follower, Group, Leader
 from ._session import Session
@@ -66,7 +67,9 @@ class Run:
         self.options = options  # as they were given
         self.method = columns(options).method
         self._on_end = on_end
-        found = role or _roles.find(workers=int(options.get("workers") or 1))
+        if role is not None and not isinstance(role, Role):
+            raise UsageError(f"role is {role!r}, but must be a paceline.torch.Role")
+        found = role or _roles.find(workers=workers(options.get("workers")))
         self._group: Optional[Group] = None
         if group is not None:
             self._group = group if isinstance(group, Group) else Group(group)
