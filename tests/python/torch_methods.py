@@ -166,7 +166,7 @@ class Local(unittest.TestCase):
                 loss.backward()
                 for p in model.parameters():
                     p.grad.mul_(-10 if role.rank == 2 else 1)
-                opt.step(loss, 64)
+                opt.step(loss, samples=64)
                 if role.rank < 2 and opt.version > 20:
                     attacked.wait(60)
                 elif opt.summary()["results"] > 3 or opt.ended:

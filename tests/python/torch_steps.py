@@ -2,6 +2,7 @@
 task leaves nothing behind, the sampler's epoch is the program's."""
 
 import copy
+import inspect
 import itertools
 import pickle
 import threading
@@ -250,6 +251,8 @@ class Steps(unittest.TestCase):
                     elif how == "named closure":
                         with torch.no_grad():
                             opt.step(closure=closure)
+                    elif how == "first":
+                        self.assertIsNone(opt.step(closure()))
                     elif how == "report":
                         opt.report(loss=closure(), samples=8)
                         opt.step()
@@ -260,7 +263,7 @@ class Steps(unittest.TestCase):
 
         results = [
             together(1, lambda role: worker(role, how))[0]
-            for how in ("loss", "closure", "named closure", "report")
+            for how in ("loss", "first", "closure", "named closure", "report")
         ]
         for weights, losses in results[1:]:
             self.assertTrue(torch.equal(weights, results[0][0]))
@@ -294,6 +297,17 @@ class Steps(unittest.TestCase):
             return before, after, opt.version, opt.summary()["results"], [h._method for h in hooks]
 
         self.assertEqual(together(1, worker), [(1, 2, 3, 3, [None])])
+
+    def test_signature(self):
+        """It is that of torch.optim, with more keywords."""
+        found = list(inspect.signature(pl.Optimizer.step).parameters.values())
+        self.assertEqual([(p.name, p.default) for p in found[1:2]], [("closure", None)])
+        self.assertEqual({p.kind for p in found[2:]}, {inspect.Parameter.KEYWORD_ONLY})
+        model = net()
+        opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=roles(1)[0])
+        with self.assertRaisesRegex(paceline.UsageError, "two losses"):
+            opt.step(0.5, loss=0.5)
+        opt.close()
 
     def test_maximize_is_refused(self):
         for method in ("sync", "downpour", "eamsgd"):

@@ -291,28 +291,29 @@ class Optimizer(torch.optim.Optimizer):
         arguments, such as GradScaler or a Lightning trainer."""
         self._reported = (loss, samples)
 
-    def step(  # type: ignore[override]
-        self, loss: Any = None, samples: int = 0, closure: Optional[Callable[[], Any]] = None
-    ) -> Any:
+    def step(self, closure: Any = None, *, loss: Any = None, samples: Optional[int] = None) -> Any:
         """Sends what was computed, and waits for the next weights.
 
-        `loss` is the mean loss of the mini-batch, a tensor or a number; unknown if left out.
-        `samples` is the size of the mini-batch; `batches` fills it in. `report` may have told both
-        before. A `closure` (also as the first argument, as in torch.optim) is called once, and its
-        result is the loss, which is returned. Inside `no_sync()`, only the samples are counted.
+        `loss` is the mean loss of the mini-batch, a tensor or a number; unknown if left out. It may
+        also be the first argument: `opt.step(loss)`. `samples` is the size of the mini-batch; `batches`
+        fills it in. `report` may have told both before. A `closure`, as in torch.optim, is called once,
+        and its result is the loss, which is returned. Inside `no_sync()`, only the samples are counted.
         Raises RunEnded if the run had ended before."""
-        if callable(loss) and not isinstance(loss, torch.Tensor):
-            loss, closure = None, loss
-        if closure is not None:
+        calls = callable(closure) and not isinstance(closure, torch.Tensor)
+        if closure is not None and loss is not None:
+            raise UsageError("step() was given two losses; give one, or a closure alone")
+        if calls:
             with torch.enable_grad():
                 loss = closure()
+        elif closure is not None:
+            loss = closure
         told, self._reported = self._reported, (None, 0)
         loss = told[0] if loss is None else loss
         self._samples += samples or told[1] or self._batch
         self._batch = 0
         if not self._accumulating:
             self._step(loss)
-        return loss if closure is not None else None
+        return loss if calls else None
 
     def _step(self, loss: Any) -> None:
         if self._sent:
