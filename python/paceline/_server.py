@@ -327,7 +327,8 @@ def _end_with(order: Dict[str, Any], setup: "Setup") -> None:
 
 
 def _exit(order: Dict[str, Any]) -> NoReturn:
-    """Ends this process, which has no rank 0 to tell anything."""
+    """Ends this process, which has no rank 0 to tell anything, and removes what that has left."""
+    _forget(order["socket"] + _TOKEN, _TOKEN_LINE)
     _remove_scratch(order["scratch"])
     os._exit(1)
 

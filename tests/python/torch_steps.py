@@ -204,8 +204,13 @@ class Overlap(unittest.TestCase):
             opt = pl.Optimizer(
                 SGD(model.parameters(), lr=0.1), model, "sync", role=role, overlap=True
             )
+
+            def pauses():
+                with opt.paused():
+                    pass
+
             looks = (lambda: opt.version, lambda: opt.ended, lambda: model(batch(0)[0]))
-            for look in (*looks, opt.state_dict, lambda: opt.run.version):
+            for look in (*looks, opt.state_dict, lambda: opt.run.version, pauses):
                 opt.zero_grad()
                 CROSS_ENTROPY(model(batch(0)[0]), batch(0)[1]).backward()
                 before = flat(model)
@@ -216,7 +221,7 @@ class Overlap(unittest.TestCase):
                 look()
                 self.assertFalse(torch.equal(flat(model), before))
             opt.close()
-            self.assertEqual(opt.summary()["run"]["updates"], 5)
+            self.assertEqual(opt.summary()["run"]["updates"], 6)
             self.assertFalse(model._forward_pre_hooks)
 
         together(1, worker)

@@ -136,9 +136,7 @@ class Optimizer(torch.optim.Optimizer):
         self._accumulating = self._in_task = self._needs_task = False
         self._overlaps, self._sent = overlap, False  # and the next task has not been waited for
         if overlap and run.grouped:
-            raise UsageError(
-                "overlap= is for workers that are one process, but this one has group=; leave it out"
-            )
+            raise UsageError("overlap= is for workers that are one process; leave it or group= out")
         self._hooks: List[Any] = []  # of task(), until close()
         self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
@@ -522,12 +520,10 @@ class Optimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Encloses what is no part of a task, such as an evaluation that the script makes itself.
-        `evict=` does not count this time, unless it is half an hour. `evaluate=` and `reference=` need
-        no such block.
-
-            with opt.paused():
-                print(accuracy(model))"""
+        """Encloses what is no part of a task, such as an evaluation that the script makes itself:
+        `with opt.paused(): print(accuracy(model))`. `evict=` does not count this time, unless it is
+        half an hour. `evaluate=` and `reference=` need no such block."""
+        self._await_task()
         with self._session.pausing():
             yield
 
