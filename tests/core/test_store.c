@@ -142,12 +142,13 @@ static bool takes_groups(const char *optim) {
 }
 
 TEST(bits_do_not_depend_on_the_team) {
-    static const size_t dims[] = {1, 15, 16, 17, 1000, 70000};
+    static const size_t dims[] = {1, 15, 16, 17, 1000, 5000, 70000};
     struct pl_pool *pool = NULL;
     assert_int_equal(pl_pool_new(3, &pool), 0);
     for (size_t c = 0; c < n_corrections; c++)
         for (size_t o = 0; o < n_optimizers; o++)
             for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+                if (dims[d] > 5000 && c > 0 && o > 0) continue; /* each with one other */
                 if (sanitized && (d + c + o) % 8 != 0) continue;
                 team_case(pool, dims[d], corrections[c], optimizers[o], 1, d % 2);
                 if (takes_groups(optimizers[o]))

@@ -6,7 +6,7 @@
 #include "suite_policy.h"
 #include "test.h"
 
-#define N_ROUNDS (sanitized ? 50 : 500) /* settings per pair of policy and tuner */
+#define N_ROUNDS (sanitized ? 50 : 200) /* settings per pair of policy and tuner */
 
 /* --- everything with everything ---------------------------------------------------------- */
 

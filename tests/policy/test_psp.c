@@ -244,7 +244,6 @@ TEST(test_published_steps) {
         {"ssp:s=5", 222, 0, 0, false},
         {"psp:s=0,sample=1,poll=0.0001", 399, 429, 0, false},
         {"psp:s=0,sample=4,poll=0.0001", 344, 347, 0, false},
-        {"psp:s=0,sample=10,poll=0.0001", 265, 0, 0, false},
         {"psp:s=0,sample=64,poll=0.0003", 138, 0, 0, false},
         {"psp:s=4,sample=10,poll=0.0001", 370, 375, 0, false},
         {"psp:s=0,sample=8,poll=0.01", 190, 0, 0, true}, /* looking again is what counts */
