@@ -73,6 +73,15 @@ static void bench_play(struct bench *b, const float (*x)[DIM], const struct arri
     }
 }
 
+/* All of them, by a filter of their own. */
+static void check_story(const char *spec, int n_workers, const float (*x)[DIM],
+                        const struct arrival *a, size_t n) {
+    struct bench b;
+    bench_open(&b, spec, n_workers);
+    bench_play(&b, x, a, 0, n);
+    bench_close(&b);
+}
+
 /* --- keeping: pieces by name ---------------------------------------------------------------- */
 
 static void keep(struct shelf *s, struct pl_filter *f, bool restoring) {
@@ -169,10 +178,7 @@ static const struct arrival quantile[] = {
 
 TEST(test_kardam_quantile) {
     static const float x[][DIM] = {{0, 0}, {1, 0}};
-    struct bench b;
-    bench_open(&b, "kardam:f=1", 5);
-    bench_play(&b, x, quantile, 0, sizeof quantile / sizeof *quantile);
-    bench_close(&b);
+    check_story("kardam:f=1", 5, x, quantile, sizeof quantile / sizeof *quantile);
 }
 
 /* f = 2: five believed in a row have five authors. The model stands still, so nothing else is
@@ -185,10 +191,7 @@ TEST(test_kardam_frequency) {
         {1, 0, 0, {1, 0}, false}, {4, 0, 0, {1, 0}, true},  {1, 0, 0, {1, 0}, false},
         {0, 0, 0, {1, 0}, true},  {2, 0, 0, {1, 0}, false}, {1, 0, 0, {1, 0}, true},
     };
-    struct bench b;
-    bench_open(&b, "kardam:f=2", 8);
-    bench_play(&b, x, a, 0, sizeof a / sizeof *a);
-    bench_close(&b);
+    check_story("kardam:f=2", 8, x, a, sizeof a / sizeof *a);
 }
 
 /* One worker alone at first leaves room for the others. */
@@ -200,10 +203,7 @@ TEST(test_kardam_begins) {
         {3, 1, 0, {1, 0}, true},
         {4, 2, 0, {1, 0}, true},
     };
-    struct bench b;
-    bench_open(&b, "kardam:f=2", 10);
-    bench_play(&b, x, a, 0, sizeof a / sizeof *a);
-    bench_close(&b);
+    check_story("kardam:f=2", 10, x, a, sizeof a / sizeof *a);
 }
 
 /* Who is not believed for ten arrivals of every worker is believed then. */
@@ -230,10 +230,7 @@ TEST(test_kardam_infinite) {
                                                                  last but one */
         {0, 1, 1, {1e9f, 0}, true}, /* as is the quantile of {1e9, infinite} */
     };
-    struct bench b;
-    bench_open(&b, "kardam:f=1,same=infinite", 5);
-    bench_play(&b, x, a, 0, sizeof a / sizeof *a);
-    bench_close(&b);
+    check_story("kardam:f=1,same=infinite", 5, x, a, sizeof a / sizeof *a);
 }
 
 /* Numbers whose squares are none: never a crash, never believed beside others. */

@@ -88,6 +88,17 @@ static void free_delay(void *delay) {
     pl_delay_free(delay);
 }
 
+/* At the end of every test each task has a fate, and each worker a state. */
+static void check_end(void *host) {
+    const struct host *h = host;
+    struct pl_fates f = pl_control_fates(pl_engine_control(h->engine));
+    assert_int_equal(f.started,
+                     f.applied + f.dropped + f.cancelled + f.lost + f.rejected + f.running);
+    int n = 0;
+    for (int i = 0; i < PL_LIVES; i++) n += pl_engine_n(h->engine, (enum pl_life)i);
+    assert_int_equal(n, h->job->n_workers);
+}
+
 /* Workers that compute nothing, in rounds that wait for all of them. */
 static struct host *rounds_of(const char *options, bool gathers) {
     struct host *h = host_of(setup_of("policy=ksync model=none updates=1000000 %s", options));
@@ -95,21 +106,11 @@ static struct host *rounds_of(const char *options, bool gathers) {
     h->job->delay = NULL; /* none is injected */
     host_begin(h, gathers, BEAT);
     for (int i = 0; !gathers && i < h->job->n_workers; i++) connects(h, i);
-    return h;
+    return own(h, check_end);
 }
 
 static struct host *host_new(const char *options) {
     return rounds_of(options, false);
-}
-
-/* Every task has a fate, and every worker a state. */
-static void check_end(const struct host *h) {
-    struct pl_fates f = pl_control_fates(pl_engine_control(h->engine));
-    assert_int_equal(f.started,
-                     f.applied + f.dropped + f.cancelled + f.lost + f.rejected + f.running);
-    int n = 0;
-    for (int i = 0; i < PL_LIVES; i++) n += pl_engine_n(h->engine, (enum pl_life)i);
-    assert_int_equal(n, h->job->n_workers);
 }
 
 static uint64_t task_of(const struct host *h, int worker) {
@@ -156,7 +157,6 @@ TEST(a_worker_that_returns_keeps_its_place) {
     assert_int_equal(h->view->version, 2); /* its result counts */
     assert_int_equal(lost(h), 0);
     assert_int_equal(h->ended[1], PL_LIFE_STARTS);
-    check_end(h);
 }
 
 /* The result says that it is back, whether or not the host does. */
@@ -167,7 +167,6 @@ TEST(a_result_shows_that_a_worker_is_back) {
     assert_int_equal(life(h, 0), PL_PRESENT);
     answers(h, 1);
     assert_int_equal(h->view->version, 1);
-    check_end(h);
 }
 
 TEST(a_worker_that_does_not_return_has_left) {
@@ -188,7 +187,6 @@ TEST(a_worker_that_does_not_return_has_left) {
     connects(h, 1); /* as a new one, with a task of its own */
     assert_int_equal(life(h, 1), PL_PRESENT);
     assert_true(task_of(h, 1) > task);
-    check_end(h);
 }
 
 /* The deadline is ten times the longest task so far, and at least ten seconds, also if --evict is
@@ -210,7 +208,6 @@ TEST(the_deadline_is_learnt) {
         assert_int_equal(life(h, 0), PL_DISCONNECTED);
         listen_for(h, 120);
         assert_int_equal(life(h, 0), PL_ABSENT);
-        check_end(h);
     }
 }
 
@@ -226,7 +223,6 @@ TEST(a_lost_connection_teaches_nothing) {
     disconnects(h, 0);
     listen_for(h, 10.5);
     assert_int_equal(life(h, 0), PL_ABSENT);
-    check_end(h);
 }
 
 TEST(a_suspended_worker_that_disconnects_has_gone) {
@@ -237,7 +233,6 @@ TEST(a_suspended_worker_that_disconnects_has_gone) {
     disconnects(h, 1);
     assert_int_equal(life(h, 1), PL_ABSENT);
     assert_int_equal(h->ended[1], PL_LIFE_DISCONNECTS);
-    check_end(h);
 }
 
 /* --- workers that freeze ------------------------------------------------------------------------
@@ -258,7 +253,6 @@ TEST(a_worker_that_pauses_is_not_frozen) {
     assert_int_equal(life(h, 1), PL_PRESENT);
     listen_for(h, 1800);
     assert_int_equal(life(h, 1), PL_SUSPENDED);
-    check_end(h);
 }
 
 TEST(a_frozen_worker_returns_when_it_answers) {
@@ -280,7 +274,6 @@ TEST(a_frozen_worker_returns_when_it_answers) {
     assert_int_equal(life(h, 1), PL_PRESENT);
     assert_true(task_of(h, 1) > task);
     assert_int_equal(lost(h), 1);
-    check_end(h);
 }
 
 TEST(the_last_worker_is_frozen_only_if_it_is_replaced) {
@@ -296,7 +289,6 @@ TEST(the_last_worker_is_frozen_only_if_it_is_replaced) {
     assert_int_equal(life(h, 0), PL_STARTING);
     connects(h, 0);
     assert_int_equal(life(h, 0), PL_PRESENT);
-    check_end(h);
 }
 
 /* Ctrl-Z, a paused machine, or an update that takes long: nobody is overdue because of it. */
@@ -316,7 +308,6 @@ TEST(time_in_which_the_host_was_stopped_does_not_count) {
         answers(h, 0);
         listen_for(h, 2);
         assert_int_equal(life(h, 1), PL_SUSPENDED);
-        check_end(h);
     }
 }
 
@@ -331,7 +322,6 @@ TEST(a_stop_teaches_nothing) {
     assert_int_equal(h->out.n_frozen, 0);
     listen_for(h, 5);
     assert_int_equal(life(h, 2), PL_SUSPENDED);
-    check_end(h);
 }
 
 /* A deadline of a worker that is away waits for the host as well. */
@@ -343,7 +333,6 @@ TEST(a_stop_does_not_expire_a_connection) {
     assert_int_equal(life(h, 1), PL_DISCONNECTED);
     listen_for(h, 2);
     assert_int_equal(life(h, 1), PL_ABSENT);
-    check_end(h);
 }
 
 /* --- the beginning -------------------------------------------------------------------------------
@@ -358,5 +347,4 @@ TEST(workers_that_gather_join_together) {
     assert_int_equal(pl_engine_begin(h->engine, ++h->now_ns, &h->why), 0);
     assert_int_equal(h->view->n_alive, 2);
     assert_true(task_of(h, 0) == 1 && task_of(h, 1) == 0 && task_of(h, 2) == 1);
-    check_end(h);
 }
