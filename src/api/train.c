@@ -352,6 +352,7 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .save_updates = t->save_updates,
                                     .save_keep = (size_t)c->checkpoint_keep,
                                     .claim = &t->claim,
+                                    .save_first = t->epoch > 0,
                                     .save_epoch = train_epoch(t, from),
                                     .save_run = t->run->identity.json,
                                     .save_id = t->run->identity.id,

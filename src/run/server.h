@@ -50,6 +50,7 @@ struct pl_server_conf {
     uint64_t save_updates, save_ns; /* between two of them; 0: not used */
     size_t save_keep;
     struct pl_claim *claim; /* of that folder, for a server with a gateway; or NULL */
+    bool save_first;        /* at once: the state of a standby is nowhere else */
     uint64_t save_epoch;    /* of this server, saved with each of them: gateway.h */
     const char *save_text;  /* the setup, saved with each of them, */
     const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */

@@ -161,7 +161,7 @@ static void run_wake(void *ctx) {
     s->ops->wake(s->port);
 }
 
-/* Threads are started last: processes must be forked while there is only one. */
+/* Their threads are started after the processes of workers, which must be forked before. */
 static int run_helpers(struct server *s) {
     if (!s->job->model->kind->by_clients && pl_scorer_new(s->job, run_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
@@ -250,14 +250,22 @@ static void run_lost(struct server *s) {
     pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save_epoch, s->began);
 }
 
+/* Opens what has threads. What a standby has taken over is saved before any worker joins. */
+static int run_threads(struct server *s) {
+    struct pl_why why = {.text = ""};
+    int rc = run_helpers(s);
+    if (!rc && s->saver && s->conf->save_first) /* if it fails, that is reported */
+        (void)pl_saver_finish(s->saver, s->engine, false, &why);
+    return rc ? rc : run_gateway(s);
+}
+
 static int run_begin(struct server *s) {
     bool ended = false;
     run_lost(s);
     int rc = run_measure_waits(s);
-    if (!rc && s->conf->n_local == 0) rc = run_gateway(s);
+    if (!rc && s->conf->n_local == 0) rc = run_threads(s);
     if (!rc) rc = run_gather(s, &ended);
-    if (!rc && s->conf->n_local > 0) rc = run_gateway(s);
-    if (!rc) rc = run_helpers(s);
+    if (!rc && s->conf->n_local > 0) rc = run_threads(s);
     s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     s->zero_ns = pl_now_ns() - s->last_ns;
     if (ended) pl_engine_end(s->engine);
