@@ -229,7 +229,7 @@ TEST(test_as_if_one_after_the_other) {
         "policy=strata:grid=7,order=random local=sweep:adaptive=yes lr=0.1",
         "policy=blocks:grid=9 lr-schedule=bold lr=0.2", /* so fast that it is halved at times */
     };
-    for (size_t i = first_spawn(); i < n_spawns(); i++)
+    for (size_t i = 0; i < n_spawns(); i++)
         for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++) {
             char options[300];
             struct serial s;

@@ -10,24 +10,52 @@
 
 #include "blocks.h"
 #include "sys/thread.h"
+#include "transport/transport.h"
 
-/* Where workers are: here, or, where mpirun started this program (mpi.sh), on its ranks. All
- * ranks go through the same tests; only rank 0 has a run to look at. */
+/* All ranks go through the same tests; only rank 0 has a run to look at. */
 #define NETWORK "spawn=none listen=127.0.0.1:0"
-const char *const spawns[] = {"spawn=threads", "spawn=processes", "transport=mpi"};
-
-size_t first_spawn(void) {
-    return pl_rank() >= 0 ? 2 : 0;
-}
+const char *spawns[SPAWNS_MAX];
+static size_t n_started, n_all; /* those with workers that the server starts come first */
 
 /* Thread sanitizer cannot follow a fork that makes threads; processes are the other one's part. */
-size_t n_spawns(void) {
+static bool processes_too(void) {
     const char *sanitize = getenv("SANITIZE");
-    return pl_rank() >= 0 ? 3 : sanitize && strstr(sanitize, "thread") ? 1 : 2;
+    return !sanitize || !strstr(sanitize, "thread");
+}
+
+static void spawns_add(const struct pl_transport *t, bool joins) {
+    const char *option = joins ? NETWORK : "spawn=threads";
+    if (!joins && t->start->processes) option = "spawn=processes";
+    assert_true(n_all < SPAWNS_MAX);
+    for (size_t i = 0; i < n_all; i++)
+        if (strcmp(spawns[i], option) == 0) fail_msg("which option is for transport %s?", t->name);
+    spawns[n_all++] = option;
+}
+
+static void spawns_find(void) {
+    if (n_all > 0) return;
+    if (pl_rank() >= 0) spawns[n_all++] = "transport=mpi";
+    for (int pass = 0; pass < 2; pass++) {
+        for (const struct pl_transport *const *t = pl_transports; *t && pl_rank() < 0; t++) {
+            bool joins = !(*t)->port.open, forks = joins || (*t)->start->processes;
+            if (joins == (pass == 1) && (!forks || processes_too())) spawns_add(*t, joins);
+        }
+        if (pass == 0) n_started = n_all;
+    }
+}
+
+size_t n_spawns(void) {
+    spawns_find();
+    return n_started;
+}
+
+size_t n_spawns_and_network(void) {
+    spawns_find();
+    return n_all;
 }
 
 void skip_processes(void) {
-    if (n_spawns() < 2) {
+    if (!processes_too()) {
         print_message("processes are not tested under thread sanitizer\n");
         skip();
     }
@@ -184,15 +212,12 @@ void check_replay(const char *format, ...) {
 
 void test_every_method_as_simulated(void **state) {
     for (const struct pl_entry *const *m = pl_recipe_family.table; *m; m++) {
-        for (size_t i = first_spawn(); i < n_spawns(); i++) {
-            check_replay("method=%s %s %s delay=exp:mean=0.001", (*m)->name, spawns[i],
-                         options_of(*m));
-        }
-        if (pl_rank() >= 0 || n_spawns() < 2) continue;
-        if (needs_blocks((*m)->name))
-            check_refused(*m);
-        else
-            check_replay("method=%s " NETWORK " delay=exp:mean=0.001", (*m)->name);
+        for (size_t i = 0; i < n_spawns_and_network(); i++)
+            if (strcmp(spawns[i], NETWORK) == 0 && needs_blocks((*m)->name))
+                check_refused(*m);
+            else
+                check_replay("method=%s %s %s delay=exp:mean=0.001", (*m)->name, spawns[i],
+                             options_of(*m));
     }
 }
 
@@ -202,8 +227,7 @@ void test_twenty_asynchronous_runs(void **state) {
                      i % 3 == 0   ? "async"
                      : i % 3 == 1 ? "gap-aware"
                                   : "kasync:k=2",
-                     pl_rank() >= 0 ? 4 : 2 + i % 5,
-                     spawns[first_spawn() + (size_t)i % (n_spawns() - first_spawn())], i + 1);
+                     pl_rank() >= 0 ? 4 : 2 + i % 5, spawns[(size_t)i % n_spawns()], i + 1);
     }
 }
 
@@ -225,7 +249,7 @@ int bad_gradient(void *ctx, const float *w, const struct pl_samples *b, float *g
 }
 
 void test_rejected(void **state) {
-    for (size_t i = first_spawn(); i < n_spawns(); i++) {
+    for (size_t i = 0; i < n_spawns(); i++) {
         char log[4096] = "";
         const struct pl_function f = {.dim = 3, .gradient = bad_gradient};
         pl_setup *s = make("policy=ssp:s=3 updates=200 delay=const:t=0.0005 %s", spawns[i]);

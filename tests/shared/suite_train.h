@@ -12,10 +12,13 @@
 #include "folder.h"
 #include "setups.h"
 
-/* Options that say where workers are: spawns[first_spawn()] to spawns[n_spawns() - 1]. */
-extern const char *const spawns[];
-size_t first_spawn(void);
+/* Options that say where workers are, one for each row of the table of transports: n_spawns() of
+ * them begin with those whose workers the server starts; the network is after these. The array is
+ * filled by both functions. */
+#define SPAWNS_MAX 8
+extern const char *spawns[SPAWNS_MAX];
 size_t n_spawns(void);
+size_t n_spawns_and_network(void);
 void skip_processes(void);
 
 void say(void *ctx, int level, const char *sentence); /* pl_setup_log into ctx, [4096] */
