@@ -113,7 +113,7 @@ static size_t crew_table(bool near, const struct pl_transport *here[CREW_KINDS])
     return n;
 }
 
-static size_t crew_kinds(const struct pl_transport *const **kinds) {
+size_t crew_kinds(const struct pl_transport *const **kinds) {
     static const struct pl_transport *here[CREW_KINDS];
     int rank, size;
     *kinds = here;
@@ -250,7 +250,7 @@ struct pl_answer crew_answer(int sock, int fd[PL_GIVEN]) {
 struct pl_link *crew_client(struct crew *c, int worker) {
     struct pl_link *l = NULL;
     struct pl_why why = {""};
-    if (c->t->clients) {
+    if (c->t->clients && !crew_is_far(c->t)) {
         int number;
         size_t dim;
         if (crew_connect(c->path, &l, &number, &dim, &why)) fail_msg("%s", why.text);

@@ -103,8 +103,10 @@ void crew_silent(struct crew *c); /* there are none */
 void crew_sleep(uint64_t ns);
 bool crew_wait(const atomic_int *value, int least); /* until it is; false: patience has ended */
 
-/* Transports whose ends share memory, so that one thread can be both, and write to a mailbox. */
+/* The transports that can be tested here, and those of them whose ends share memory, so that one
+ * thread can be both, and write to a mailbox. */
 #define CREW_KINDS 8
+size_t crew_kinds(const struct pl_transport *const **kinds);
 size_t crew_near(const struct pl_transport *const **kinds);
 /* Over HTTP: what a worker does is known to the server later, and phases are the gateway's. */
 bool crew_is_far(const struct pl_transport *t);

@@ -29,33 +29,44 @@ static void pull_is(struct crew *c, struct pl_link *l, uint64_t task) {
     assert_int_equal(c->t->link.pull(l, &o), 0);
     assert_int_equal(o.task, told.task);
     assert_true(crew_noted(c, &o));
-    if (!c->t->start->processes) { /* the very same memory */
+    if (!c->t->start->processes && !crew_is_far(c->t)) { /* the very same memory */
         assert_ptr_equal(o.input[0].v, told.input[0].v);
         assert_ptr_equal(o.out, told.out);
     }
     c->last = o;
 }
 
-static void push(struct crew *c, struct pl_link *l, uint64_t task) {
+/* Over HTTP, the vector of a result with a defect is not sent. */
+static void push_with(struct crew *c, struct pl_link *l, uint64_t task, enum pl_defect defect) {
     struct pl_result r = {
-        .task = task, .defect = PL_NOT_FINITE, .samples = (uint32_t)task + 5, .loss = -0.5};
+        .task = task, .defect = defect, .samples = (uint32_t)task + 5, .loss = -0.5};
     c->t->link.push(l, &r);
 }
 
-static void result_is(struct crew *c, int worker, uint64_t task) {
+static void push(struct crew *c, struct pl_link *l, uint64_t task) {
+    push_with(c, l, task, PL_NOT_FINITE);
+}
+
+static void result_with(struct crew *c, int worker, uint64_t task, enum pl_defect defect) {
     struct pl_result r = crew_news(c, PL_NEWS_RESULT, worker).result;
     assert_int_equal(r.task, task);
-    assert_int_equal(r.defect, PL_NOT_FINITE);
+    assert_int_equal(r.defect, defect);
     assert_int_equal(r.samples, task + 5);
     assert_true(r.loss == -0.5);
     assert_true(r.pulled_ns <= r.pushed_ns && r.pushed_ns <= pl_now_ns());
 }
 
-/* Runs a story on every transport, with workers 0 and 1 at hand. */
-static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_link *b)) {
-    for (size_t k = 0; k < n_kinds; k++) {
+static void result_is(struct crew *c, int worker, uint64_t task) {
+    result_with(c, worker, task, PL_NOT_FINITE);
+}
+
+typedef void crew_story(struct crew *c, struct pl_link *a, struct pl_link *b);
+
+/* Runs a story with workers 0 and 1 at hand. */
+static void on(const struct pl_transport *const *those, size_t n, crew_story *story) {
+    for (size_t k = 0; k < n; k++) {
         struct crew c;
-        crew_open(&c, kinds[k], 2, 33, true);
+        crew_open(&c, those[k], 2, 33, true);
         struct pl_link *a = crew_client(&c, 0), *b = crew_client(&c, 1);
         crew_news(&c, PL_NEWS_JOINED, 0);
         crew_news(&c, PL_NEWS_JOINED, 1);
@@ -67,30 +78,61 @@ static void on_all(void (*story)(struct crew *c, struct pl_link *a, struct pl_li
     }
 }
 
+/* On every transport whose ends share memory. */
+static void on_all(crew_story *story) {
+    on(kinds, n_kinds, story);
+}
+
+/* Also over HTTP, where the server hears later of what a worker does. */
+static void on_far_too(crew_story *story) {
+    const struct pl_transport *const *every;
+    size_t n = crew_kinds(&every);
+    on(every, n, story);
+}
+
 static void story_order_and_result(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    bool far = crew_is_far(c->t);
     crew_silent(c);
     for (uint64_t task = 1; task < 40; task++) {
         struct pl_link *l = task % 3 ? a : b;
         int worker = task % 3 ? 0 : 1;
         float *w = c->version[task % CREW_VECTORS], *out = c->own[worker][task % CREW_VECTORS];
         for (size_t i = 0; i < 33; i++) w[i] = (float)(task * 100 + i);
-        assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_WAITING);
+        if (!far) assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_WAITING);
         tell(c, worker, task);
         pull_is(c, l, task);
         assert_int_equal(c->t->port.phase(c->p, worker), PL_PHASE_COMPUTING);
         assert_false(pl_cancelled(c->t->link.cancelled(l)));
-        w[32] = -1; /* after the pull: nothing is copied */
+        w[32] = -1; /* after the pull: nothing is copied where memory is shared */
         for (size_t i = 0; i < 33; i++) c->last.out[i] = c->last.input[0].v[i] + 1;
-        push(c, l, task);
-        result_is(c, worker, task);
+        push_with(c, l, task, PL_NO_DEFECT);
+        result_with(c, worker, task, PL_NO_DEFECT);
         for (size_t i = 0; i < 32; i++) assert_true(out[i] == (float)(task * 100 + i) + 1);
-        assert_true(out[32] == 0);
+        assert_true(out[32] == (far ? (float)(task * 100 + 32) + 1 : 0));
         crew_silent(c);
     }
 }
 
 TEST(orders_and_results_arrive_whole) {
-    on_all(story_order_and_result);
+    on_far_too(story_order_and_result);
+}
+
+/* What has a defect is told without its vector, and the next one has one again. */
+static void story_defects(struct crew *c, struct pl_link *a, struct pl_link *b) {
+    for (uint64_t task = 1; task < 12; task++) {
+        enum pl_defect defect = (enum pl_defect)(task % 4); /* all of them */
+        tell(c, 1, task);
+        pull_is(c, b, task);
+        for (size_t i = 0; i < 33; i++) c->last.out[i] = (float)task;
+        push_with(c, b, task, defect);
+        result_with(c, 1, task, defect);
+        if (!defect) assert_true(c->own[1][task % CREW_VECTORS][32] == (float)task);
+    }
+    crew_silent(c);
+}
+
+TEST(defects_are_told) {
+    on_far_too(story_defects);
 }
 
 static void story_replaced(struct crew *c, struct pl_link *a, struct pl_link *b) {
