@@ -8,7 +8,9 @@ if "$PACELINE" keys --out none 2>&1 | grep -q "this build cannot"; then
     exit 77
 fi
 rm -rf none
-$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" storms 5
+storms=100
+[ -z "${SANITIZE:-}" ] || storms=20
+$python "$SOURCE_DIR/scripts/crowd" "$PACELINE" storms $storms
 # a sanitizer keeps memory that was freed
 [ -n "${SANITIZE:-}" ] || $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" turnover 1000
 $python "$SOURCE_DIR/scripts/crowd" "$PACELINE" waiting 50
