@@ -7,7 +7,8 @@
 Every entrant and seed is a process of its own, all at the same time (start nvidia-cuda-mps-control
 first, so that they share the GPU well). The schedule of the learning rate is that of
 examples/resnet20.py. Prints every evaluation, and at the end a table. A claim is about groups of
-entrants, and the best of a group, by the mean over its seeds, stands for it. --out gets the outcome;
+entrants, and the best of a group, by the mean over its seeds, stands for it; if its rate is the
+lowest or the highest that ran, others may be better, and nothing is shown. --out gets the outcome;
 `scripts/results --add FILE` stores it."""
 
 import argparse
@@ -183,10 +184,29 @@ def best(claim, found, group):
     return min((e for e in group if e in found), key=rank)
 
 
+def rate(entrant):
+    """The learning rate in an entrant's name; None if it has none."""
+    return next((float(o[3:]) for o in entrant.split("@") if o.startswith("lr=")), None)
+
+
+def edge(found, group, chosen):
+    """Why the entrant chosen from a group need not be at its best rate; "" if its rate is between
+    others, or the group is no choice of rates."""
+    tried = sorted(r for r in map(rate, (e for e in group if e in found)) if r is not None)
+    if not tried or tried[0] < rate(chosen) < tried[-1]:
+        return ""
+    return f"{rate(chosen):g} of {', '.join(f'{r:g}' for r in tried)} for {chosen.split('@')[0]}"
+
+
 def outcome(args, claim, found):
     """What `paceline reproduce` would write about the claim."""
     left, right = (best(claim, found, g) for g in (claim.left, claim.right))
     required = requirement(claim, left, right, found)
+    edges = [edge(found, *g) for g in ((claim.left, left), (claim.right, right))]
+    if required["verdict"] == "shown" and any(edges):
+        required["verdict"] = "cannot be told: the best rate is at an edge of those tried (%s)" % (
+            "; ".join(e for e in edges if e)
+        )
     means = [
         "{} {:.2f} ± {:.2g} %".format(e, *(100 * v for v in interval([r[0] for r in runs])))
         for e, runs in found.items()
