@@ -5,7 +5,8 @@ set(page_assets)
 set(page_files)
 foreach(asset html=src/observe/page/page.html css=src/observe/page/page.css
     data_js=src/observe/page/data.js gantt_js=src/observe/page/gantt.js
-    charts_js=src/observe/page/charts.js page_js=src/observe/page/page.js
+    charts_js=src/observe/page/charts.js sentences_js=src/observe/page/sentences.js
+    page_js=src/observe/page/page.js
     uplot_js=third_party/uplot/uPlot.iife.min.js uplot_css=third_party/uplot/uPlot.min.css)
   string(REPLACE "=" "=${PROJECT_SOURCE_DIR}/" asset ${asset})
   list(APPEND page_assets ${asset})

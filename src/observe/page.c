@@ -17,7 +17,8 @@
 /* --- the parts of the page --------------------------------------------------------------- */
 
 #define PAGE_ASSETS(X)                                                                             \
-    X(html) X(css) X(data_js) X(gantt_js) X(charts_js) X(page_js) X(uplot_js) X(uplot_css)
+    X(html)                                                                                        \
+    X(css) X(data_js) X(gantt_js) X(charts_js) X(sentences_js) X(page_js) X(uplot_js) X(uplot_css)
 #define PAGE_DECLARE(name)                                                                         \
     extern const unsigned char pl_asset_##name[];                                                  \
     extern const unsigned pl_asset_##name##_length;
@@ -66,6 +67,7 @@ char *pl_page_new(const char *facts, const char *data, size_t n_data, size_t *n)
     pl_text_put(&p, pl_asset_data_js, pl_asset_data_js_length);
     pl_text_put(&p, pl_asset_gantt_js, pl_asset_gantt_js_length);
     pl_text_put(&p, pl_asset_charts_js, pl_asset_charts_js_length);
+    pl_text_put(&p, pl_asset_sentences_js, pl_asset_sentences_js_length);
     pl_text_put(&p, pl_asset_page_js, pl_asset_page_js_length);
     pl_text_put(&p, js + 9, strlen(js + 9));
     if (p.failed) {
