@@ -20,6 +20,14 @@ BEGIN {
             sub(/^[^ ]+ +[^ ]+ +/, "", row[i])
             instead[word[1]] = row[i]
         }
+    n = split(ENVIRON["PYTHON_LAYERS"], row, "\n")
+    for (i = 1; i <= n; i++) {
+        m = split(row[i], word, " ")
+        for (j = 1; j <= m; j++) level[word[j]] = i
+    }
+    n = split(ENVIRON["LONG"], row, "\n")
+    for (i = 1; i <= n; i++)
+        if (split(row[i], word, " ")) long[word[1], word[2]] = word[3]
     words("GENERIC", generic)
     words("NAMELESS", nameless)
     words("FAMILIES", family)
@@ -68,7 +76,9 @@ function breach(file, line, what) {
 }
 
 function end_of_file() {
-    if (file && is_c && lines > max_file)
+    if (is_shipped) end_of_function()
+    if ((file, "-") in long) max_file = long[file, "-"]
+    if (file && (is_c || is_shipped) && lines > max_file)
         breach(file, lines, "the file has more than " max_file " lines; split it")
     if (file && n_strays > 0)
         breach(file, stray_line, "functions that do not begin with " stem_name(file) "_:" strays)
@@ -93,7 +103,21 @@ FNR == 1 {
     }
     is_family = folder == "policy" || folder == "tuner"
     if (is_family && file ~ /\.c$/ && file !~ /(\/table|_rules)\.c$/) plugin[file] = folder
-    max_file = ENVIRON[folder || file ~ /\.c$/ ? "MAX_CODE_FILE_LINES" : "MAX_FILE_LINES"]
+    is_shipped = file ~ /^(python\/paceline|src\/observe\/page)\/.*\.(py|js)$/
+    is_module = is_shipped && file ~ /\.py$/
+    module = package = ""
+    if (is_module) {
+        module = package = file
+        sub(/^python\/paceline\//, "", package)
+        sub(/[^\/]*$/, "", package)
+        sub(/^python\/paceline\//, "", module)
+        sub(/\.py$/, "", module)
+        sub(/\/?__init__$/, "", module)
+        if (module == "") module = "paceline"
+        if (!(module in level)) breach(file, 1, module " is not in the table of Python modules")
+    }
+    is_code = (folder && !is_shipped) || file ~ /\.c$/
+    max_file = ENVIRON[is_code ? "MAX_CODE_FILE_LINES" : "MAX_FILE_LINES"]
     max_function = ENVIRON[folder ? "MAX_SRC_FUNCTION_LINES" : "MAX_FUNCTION_LINES"]
     is_generic = (folder in generic) && file != methods
     is_nameless = ((folder ? folder : file ~ /^python\// ? "python" : "") in nameless) &&
@@ -141,6 +165,63 @@ function check_compared(s,    before, text) {
     }
 }
 is_nameless && !/^ *(\/?\*|\/\/|#)/ { check_compared($0) }
+
+# Python and JavaScript --------------------------------------------------------------------------
+
+function end_of_function(    n, most) {
+    n = last_line - in_function + 1
+    most = ENVIRON["MAX_SRC_FUNCTION_LINES"]
+    if ((file, function_name) in long) most = long[file, function_name]
+    if (in_function && n > most)
+        breach(file, in_function, function_name " has " n " lines, more than " most)
+    in_function = 0
+}
+
+# A function ends before the next line that is not further to the right than its first, but for what
+# closes its parameters or its block.
+function check_length(    column) {
+    match($0, /^ */)
+    column = RLENGTH
+    if (in_function && column <= function_column && $0 !~ /^ *[)}\]]/) end_of_function()
+    if (!in_function && $0 ~ /^ *(async )?(def|function) /) {
+        in_function = FNR
+        function_column = column
+        function_name = $0
+        sub(/^ *(async )?(def|function) /, "", function_name)
+        sub(/[^A-Za-z0-9_].*/, "", function_name)
+    }
+    last_line = FNR
+}
+
+function import_module(target) {
+    if (!(target in level)) breach(file, FNR, "there is no module " target " in the table")
+    else if (level[target] > level[module])
+        breach(file, FNR, module " must not import " target)
+}
+
+# "from .a import …", "from . import a, b", and the same with two dots.
+function check_import(    from, names, n, i, name_of) {
+    names = from = $0
+    sub(/^ *from \.+[A-Za-z0-9_.]* import \(?/, "", names)
+    sub(/^ *from /, "", from)
+    sub(/ import .*/, "", from)
+    n = match(from, /[^.]/) ? RSTART - 1 : length(from)
+    from = substr(from, n + 1)
+    gsub(/\./, "/", from)
+    if (from != "") {
+        import_module((n == 1 ? package : "") from)
+        return
+    }
+    n = split(names, name_of, /, */) * (n == 1 ? 1 : -1)
+    for (i = 1; i in name_of; i++) {
+        sub(/ .*/, "", name_of[i])
+        import_module((n > 0 ? package : "") name_of[i])
+    }
+}
+
+is_shipped && /[^ ]/ { check_length() }
+is_module && /^ *from \./ && !typing { check_import() }
+{ typing = /if TYPE_CHECKING:/ || (typing && /^ +from /) }
 
 !is_c { next }
 

@@ -242,7 +242,7 @@ echo 'int cli_a(const char *s) { return strncmp(s, "sync", 4); }' >src/cli/names
 echo 'int cli_a(pl_setup *s) { return pl_setup_set(s, "method", "ksync:k=2"); }' >src/cli/sets.c
 mkdir -p src/observe/page
 echo 'const own = run => run.method === "local-sgd";' >src/observe/page/names.js
-mkdir -p python/paceline && echo 'own = method in ("ksync", "sync")' >python/paceline/names.py
+mkdir -p python/paceline && echo 'own = method in ("ksync", "sync")' >python/paceline/loop.py
 expect 'src/engine/names.c:1: generic code knows "ksync" by name' \
     'src/core/names.c:1: generic code knows "sync" by name' \
     'src/sim/names.c:1: generic code knows "ksync" by name' \
@@ -251,11 +251,30 @@ expect 'src/engine/names.c:1: generic code knows "ksync" by name' \
     'src/cli/names.c:1: compares or looks up "sync" by name' \
     'src/cli/sets.c:1: compares or looks up "ksync" by name' \
     'src/observe/page/names.js:1: compares or looks up "local-sgd" by name' \
-    'python/paceline/names.py:1: compares or looks up "ksync" by name'
+    'python/paceline/loop.py:1: compares or looks up "ksync" by name'
 echo 'int pl_a[] = {0};' >src/core/recipe.c
 sed -i 's/"ksync"/KSYNC/' src/policy/ksync.c
 expect "src/core/recipe.c:1: tidy finds no method in it" \
     "src/policy/ksync.c:1: tidy finds no name in it"
+
+# Python and JavaScript: who imports whom, and lengths
+mkdir -p python/paceline/torch src/observe/page
+echo 'x = 1' >python/paceline/extra.py
+printf 'import os\nfrom ._setup import Setup\n' >python/paceline/_text.py
+echo 'from . import errors, simulation' >python/paceline/_setup.py
+echo 'from ._optimizer import Optimizer' >python/paceline/torch/_vector.py
+echo 'from .._gone import Gone' >python/paceline/torch/_state.py
+{ echo 'def long(x):' && yes '    x += 1' | head -60; } >python/paceline/loop.py
+{ echo '  function wide() {' && yes '    a();' | head -60 && echo '  }'; } >src/observe/page/wide.js
+yes 'x = 1' | head -601 >python/paceline/errors.py
+expect "python/paceline/extra.py:1: extra is not in the table of Python modules" \
+    "python/paceline/_text.py:2: _text must not import _setup" \
+    "python/paceline/_setup.py:1: _setup must not import simulation" \
+    "python/paceline/torch/_vector.py:1: torch/_vector must not import torch/_optimizer" \
+    "python/paceline/torch/_state.py:1: there is no module _gone in the table" \
+    "python/paceline/loop.py:1: long has 61 lines, more than 60" \
+    "src/observe/page/wide.js:1: wide has 62 lines, more than 60" \
+    "python/paceline/errors.py:601: the file has more than 600 lines"
 
 # one prefix per file
 sed -i 's/server_start/start/' src/run/server.c
