@@ -7,7 +7,7 @@
 #include "core/filter.h"
 #include "core/tuner.h"
 
-#define FIT_PARTIES 24 /* is more than there are */
+#define FIT_PARTIES 28 /* is more than there are */
 
 struct fit {
     const struct pl_setup *setup;
@@ -164,7 +164,15 @@ static void fit_model(struct fit *f) {
     if (!model) return;
     const struct pl_model_kind *kind = pl_setup_kind(s);
     bool wants_data = kind ? kind->wants_data : s->function.wants_data != 0;
-    if (!kind || !kind->parts) model->lacks |= PL_NEEDS_MATRIX;
+    if (!kind || kind->by_clients)
+        fit_add(f, (struct pl_party){.what = "model",
+                                     .given = model->given,
+                                     .lacks = PL_NEEDS_MATRIX,
+                                     .how = "is your program's, which has none",
+                                     .instead = "use another method (the library's own model mf "
+                                                "has blocks: docs/factorisation.md)"});
+    else if (!kind->parts)
+        model->lacks |= PL_NEEDS_MATRIX;
     unsigned none = wants_data ? 0
                                : PL_NEEDS_DATA | PL_NEEDS_LABELS | PL_NEEDS_RATINGS |
                                      (fit_given_reference(s, kind) ? 0 : PL_NEEDS_REFERENCE);

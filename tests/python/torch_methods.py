@@ -66,6 +66,7 @@ class Methods(unittest.TestCase):
                 except paceline.Error as e:
                     self.assertIn("matrix", item.needs, str(e))
                     self.assertIn("block", str(e))
+                    self.assertNotIn("--", str(e))  # options of the command line
                     self.assertNotIn("\n", str(e))
                     continue
                 self.assertNotIn("matrix", item.needs)
