@@ -156,12 +156,13 @@ class Unused(unittest.TestCase):
     def one(self, role, method, momentum=0.0):
         """A head is used in four steps, and then no more; returns how far it moves without."""
         model = Heads()
+        trusted = lambda m: loss_of(m, 0, 0, every)
         opt = pl.Optimizer(
             SGD(model.parameters(), lr=0.05, momentum=momentum),
             model,
             method,
             role=role,
-            reference=(lambda m: loss_of(m, 0, 0, every)) if method == "zeno++" else None,
+            reference=trusted if method == "zeno++" else None,
         )
         at = []
         try:
