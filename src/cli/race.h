@@ -154,12 +154,14 @@ void cli_race_run_ended(const struct race *r, const pl_run *run);
 enum race_bound { RACE_EXACT, RACE_AT_LEAST, RACE_AT_MOST };
 
 struct race_mean {
-    double mean, half; /* half: of the 95 % interval; NAN with one value */
+    double mean, half; /* half: of the 95 % interval; NAN with one value, and of a factor */
+    double low, high;  /* the 95 % interval; of a bound, the end that holds; NAN with one value */
     double within;     /* it is not known better than this; 0: it is exact */
     int n;             /* known values; 0: there is no mean */
     enum race_bound bound;
 };
 struct race_mean cli_race_mean(const double *x, int n);
+double cli_race_shown(struct race_mean m); /* the mean, or the end of its interval that holds */
 
 double cli_race_within(const struct race *r); /* the resolution of times to the target; 0: exact */
 
@@ -173,7 +175,8 @@ int cli_race_done(const struct race *r, const struct race_entrant *e);
 int cli_race_reached(const struct race *r, const struct race_entrant *e);
 int cli_race_diverged(const struct race *r, const struct race_entrant *e);
 
-/* Seconds to the target, and how many times as fast as another entrant, paired by seed. */
+/* Seconds to the target, and how many times as fast as another entrant: the geometric mean of the
+ * ratios by seed, with the interval of their logarithms. */
 struct race_mean cli_race_time(const struct race *r, const struct race_entrant *e);
 struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
                                  const struct race_entrant *base);

@@ -116,9 +116,9 @@ static json_t *file_entrants(const struct race *r) {
 
 static json_t *file_mean(struct race_mean m) {
     static const char *const bound[] = {NULL, "at least", "at most"};
-    return json_pack("{s:o, s:o, s:i, s:s?, s:o}", "mean", file_real(m.mean), "half",
-                     file_real(m.half), "n", m.n, "bound", bound[m.bound], "within",
-                     file_real(m.within));
+    return json_pack("{s:o, s:o, s:o, s:o, s:i, s:s?, s:o}", "mean", file_real(m.mean), "half",
+                     file_real(m.half), "low", file_real(m.low), "high", file_real(m.high), "n",
+                     m.n, "bound", bound[m.bound], "within", file_real(m.within));
 }
 
 static json_t *file_row(const struct race *r, const struct race_entrant *e) {

@@ -1,7 +1,7 @@
 /* plot.svg of a race: accuracy or loss of every entrant against time, as the mean over its seeds in
- * a band from the smallest to the largest value. The legend has the order of the table, and the
- * colours are those of the page: PLOT_COLOURS comes from page.css. Time always begins at 0: a
- * logarithmic axis of it shows log(time + first time). */
+ * a band of its 95 % interval, which is cut at the smallest and the largest value of all. The
+ * legend has the order of the table, and the colours are those of the page: PLOT_COLOURS comes from
+ * page.css. Time always begins at 0: a logarithmic axis of it shows log(time + first time). */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,6 +36,7 @@ struct plot {
     int n, n_seeds;
     const char *key, *metric; /* in the files of curves, and in words */
     double target;            /* NAN: the metric has none */
+    double lo, hi;            /* of all values */
     struct plot_axis x, y;
     FILE *f;
 };
@@ -93,6 +94,7 @@ static bool plot_fit(struct plot *p) {
             if (at->time > 0) first = fmin(first, at->time);
             lo = fmin(lo, at->value), hi = fmax(hi, at->value);
         }
+    p->lo = lo, p->hi = hi;
     lo = fmin(lo, p->target), hi = fmax(hi, p->target);
     for (int i = 0; i < p->n; i++) {
         double end = plot_end(p, i);
@@ -166,9 +168,8 @@ static void plot_axes(const struct plot *p) {
             "<text x='%.1f' y='%.1f' text-anchor='middle'>time (s)%s</text>\n"
             "<text transform='translate(18 %.1f)rotate(-90)' text-anchor='middle'>%s</text>\n",
             x0, y1, y0, x1, (x0 + x1) / 2, y0 + 42,
-            p->n_seeds > 1 ? "; means over seeds, bands from the smallest to the largest value"
-                           : "",
-            (y0 + y1) / 2, p->metric);
+            p->n_seeds > 1 ? "; means over seeds with 95 % intervals" : "", (y0 + y1) / 2,
+            p->metric);
 }
 
 /* The colour of entrant i: six digits. */
@@ -178,22 +179,21 @@ static const char *plot_colour(int i) {
 
 /* The line of an entrant, and its band. */
 static void plot_entrant(const struct plot *p, int i) {
-    double end = plot_end(p, i), x[PLOT_GRID + 1], y[3][PLOT_GRID + 1]; /* mean, lowest, highest */
+    double end = plot_end(p, i), x[PLOT_GRID + 1], y[3][PLOT_GRID + 1]; /* mean, low, high */
     int n = 0;
     for (int k = 0; k <= PLOT_GRID; k++) {
-        double part = (double)k / PLOT_GRID, sum = 0, low = INFINITY, high = -INFINITY;
+        double part = (double)k / PLOT_GRID, v[RACE_SEEDS];
         double t = p->x.log ? p->x.shift * (pow(end / p->x.shift + 1, part) - 1) : end * part;
         int n_curves = 0;
-        for (int s = 0; s < p->n_seeds; s++) {
-            if (p->line[i * p->n_seeds + s].n == 0) continue;
-            double v = plot_value(&p->line[i * p->n_seeds + s], t);
-            sum += v, low = fmin(low, v), high = fmax(high, v), n_curves++;
-        }
-        if (n_curves == 0 || !isfinite(sum)) continue; /* a curve has not begun */
+        for (int s = 0; s < p->n_seeds; s++)
+            if (p->line[i * p->n_seeds + s].n > 0)
+                v[n_curves++] = plot_value(&p->line[i * p->n_seeds + s], t);
+        struct race_mean m = cli_race_mean(v, n_curves);
+        if (m.n == 0 || m.n < n_curves) continue; /* a curve has not begun */
         x[n] = plot_place(&p->x, t);
-        y[0][n] = plot_place(&p->y, sum / n_curves);
-        y[1][n] = plot_place(&p->y, low);
-        y[2][n++] = plot_place(&p->y, high);
+        y[0][n] = plot_place(&p->y, m.mean);
+        y[1][n] = plot_place(&p->y, m.n > 1 ? fmax(m.low, p->lo) : m.mean);
+        y[2][n++] = plot_place(&p->y, m.n > 1 ? fmin(m.high, p->hi) : m.mean);
     }
     fprintf(p->f, "<polygon fill='#%.6s' opacity='.18' points='", plot_colour(i));
     for (int k = 0; k < n && p->n_seeds > 1; k++) fprintf(p->f, "%.1f,%.1f ", x[k], y[1][k]);

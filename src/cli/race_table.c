@@ -7,6 +7,8 @@
 
 /* --- the leaderboard --------------------------------------------------------------------- */
 
+#define RACE_FACTOR 20 /* columns of a factor with its interval */
+
 /* Prints large numbers without an exponent or decimals. */
 static void race_number(char *out, size_t max, const char *format, double x) {
     cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
@@ -19,10 +21,16 @@ static void race_cell(struct race_mean m, const char *format, int width) {
     if (m.within > 0 && (!strchr(format, 'f') || strcmp(known, format) < 0)) format = known;
     if (m.bound != RACE_EXACT && m.n > 0)
         cli_append(text, sizeof text, m.bound == RACE_AT_LEAST ? "≥ " : "≤ ");
-    race_number(text, sizeof text, m.n > 0 ? format : "-", m.mean);
+    race_number(text, sizeof text, m.n > 0 ? format : "-", cli_race_shown(m));
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         cli_append(text, sizeof text, " ± ");
         race_number(text, sizeof text, format, m.half);
+    } else if (m.bound == RACE_EXACT && m.low < m.high) {
+        cli_append(text, sizeof text, " (");
+        race_number(text, sizeof text, format, m.low);
+        cli_append(text, sizeof text, " to ");
+        race_number(text, sizeof text, format, m.high);
+        cli_append(text, sizeof text, ")");
     }
     for (const char *c = cli_signs(text); *c; c++) width += (*c & 0xc0) == 0x80; /* no column */
     printf(" %*s", width, text);
@@ -36,12 +44,13 @@ static struct race_mean race_plain(double x) {
 static void race_row(const struct race *r, const struct race_entrant *e,
                      const struct race_entrant *base) {
     int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
+    int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
     int n_reached = cli_race_reached(r, e), n_diverged = cli_race_diverged(r, e);
     printf("%-*s", r->name_width, e->name);
     race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
     if (r->target) {
         race_cell(cli_race_time(r, e), "%.4g", wide);
-        race_cell(cli_race_factor(r, e, base), "%.2f", wide);
+        race_cell(cli_race_factor(r, e, base), "%.2f", wider);
     } else {
         race_cell(race_plain(cli_race_mean(e->per_update, r->n_seeds).mean), "%.4g", 11);
     }
@@ -129,7 +138,10 @@ static void race_caption(const struct race *r) {
         printf("; target: loss %g", cli_number(r->setup, "target-loss"));
     printf("\nsorted by %s; ", cli_race_sorting(r));
     race_resolution(r);
-    if (r->n_seeds > 1) printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
+    if (r->n_seeds > 1)
+        printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
+    else
+        fputs("one seed, so no intervals; ", stdout);
     const char *rates;
     cli_race_rates_are(r, &rates);
     printf("%s; %s and training loss %s\n\n", rates, r->rates ? "test RMSE" : "test accuracy",
@@ -139,13 +151,14 @@ static void race_caption(const struct race *r) {
 void cli_race_board(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS], *base = cli_race_baseline(r);
     int wide = r->n_seeds > 1 ? 16 : 11, n = cli_race_order(r, order);
+    int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
     char against[40] = "factor";
-    if (base) snprintf(against, sizeof against, "x vs %.*s", wide - 5, base->name);
+    if (base) snprintf(against, sizeof against, "x vs %.*s", wider - 5, base->name);
     if (n > 0) {
         race_caption(r);
         printf("%-*s %8s", r->name_width, "method", "lr");
         if (r->target)
-            printf(" %*s %*s", wide, "s to target", wide, against);
+            printf(" %*s %*s", wide, "s to target", wider, against);
         else
             printf(" %11s", "s/update");
         printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",

@@ -4,8 +4,9 @@
  *
  * Two entrants are compared by seed: one is faster if the 95 % interval of the ratios of their
  * times lies above 1. A run that ended without reaching the target would have needed at least the
- * time it had, and counts with that; a mean or a factor of such runs is a bound, and is shown as
- * one. A run that diverged would never have arrived: its entrant has no time and no factor. */
+ * time it had, and counts with that; a mean of such runs is a bound, and is shown as one. Of a
+ * factor of such runs, the end of its interval that still holds is shown. A run that diverged would
+ * never have arrived: its entrant has no time and no factor. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static double race_t95(int degrees) {
 }
 
 struct race_mean cli_race_mean(const double *x, int n) {
-    struct race_mean m = {.half = NAN};
+    struct race_mean m = {.half = NAN, .low = NAN, .high = NAN};
     double sum = 0, square = 0;
     for (int i = 0; i < n; i++) {
         if (!isfinite(x[i])) continue;
@@ -32,8 +33,16 @@ struct race_mean cli_race_mean(const double *x, int n) {
     m.mean = m.n ? sum / m.n : NAN;
     for (int i = 0; i < n; i++)
         if (isfinite(x[i])) square += (x[i] - m.mean) * (x[i] - m.mean);
-    if (m.n > 1) m.half = race_t95(m.n - 1) * sqrt(square / (m.n - 1) / m.n);
+    if (m.n < 2) return m;
+    m.half = race_t95(m.n - 1) * sqrt(square / (m.n - 1) / m.n);
+    m.low = m.mean - m.half;
+    m.high = m.mean + m.half;
     return m;
+}
+
+double cli_race_shown(struct race_mean m) {
+    double end = m.bound == RACE_AT_LEAST ? m.low : m.high;
+    return m.bound != RACE_EXACT && isnan(m.half) && isfinite(end) ? end : m.mean;
 }
 
 int cli_race_done(const struct race *r, const struct race_entrant *e) {
@@ -97,21 +106,25 @@ struct race_mean cli_race_time(const struct race *r, const struct race_entrant *
 
 struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
                                  const struct race_entrant *base) {
-    double x[RACE_SEEDS] = {0};
+    double x[RACE_SEEDS] = {0}; /* logarithms: twice and half as fast are equally far from 1 */
     double resolution = cli_race_within(r), within = 0;
     bool more = false, less = false;
     if (!base || race_lost(r, e) || race_lost(r, base)) return cli_race_mean(NULL, 0);
     for (int s = 0; s < r->n_seeds; s++) {
-        x[s] = race_seconds(base, s) / race_seconds(e, s);
+        double ratio = race_seconds(base, s) / race_seconds(e, s);
+        x[s] = log(ratio);
         /* of a quotient: the relative errors add up */
         double parts = 1 / race_seconds(base, s) + 1 / race_seconds(e, s);
-        within = fmax(within, x[s] * resolution * parts);
+        within = fmax(within, ratio * resolution * parts);
         more = more || race_censored(base, s);
         less = less || race_censored(e, s);
     }
     if (more && less) return cli_race_mean(NULL, 0); /* of two times that are both unknown */
     struct race_mean m = cli_race_mean(x, r->n_seeds);
+    m.mean = exp(m.mean), m.low = exp(m.low), m.high = exp(m.high), m.half = NAN;
     m.bound = more ? RACE_AT_LEAST : less ? RACE_AT_MOST : RACE_EXACT;
+    if (more) m.high = NAN;
+    if (less) m.low = NAN;
     m.within = within;
     return m;
 }
@@ -226,15 +239,17 @@ static struct race_lead race_lead(const struct race *r, const struct race_entran
 }
 
 static bool race_is_clear(struct race_lead l) {
-    return l.gap.n > 1 && l.gap.bound != RACE_AT_MOST && l.gap.mean - l.gap.half > l.none;
+    return l.gap.n > 1 && l.gap.low > l.none;
 }
 
 /* How many more seeds would make the difference clear if they were like those so far. */
 static int race_more_seeds(struct race_lead l) {
     if (l.gap.n < 2 || !(l.gap.mean > l.none)) return VERDICT_MORE;
-    double deviation = l.gap.half * sqrt(l.gap.n) / race_t95(l.gap.n - 1);
+    bool factor = l.none > 0;
+    double gap = factor ? log(l.gap.mean) : l.gap.mean, low = factor ? log(l.gap.low) : l.gap.low;
+    double deviation = (gap - low) * sqrt(l.gap.n) / race_t95(l.gap.n - 1);
     int n = l.gap.n;
-    while (n < VERDICT_MORE && race_t95(n - 1) * deviation / sqrt(n) >= l.gap.mean - l.none) n++;
+    while (n < VERDICT_MORE && !(race_t95(n - 1) * deviation / sqrt(n) < gap)) n++;
     return n < VERDICT_MORE ? n - l.gap.n : VERDICT_MORE;
 }
 
@@ -250,7 +265,7 @@ void cli_race_put(FILE *f, int digits, double x, double within) {
 
 static void race_put_mean(FILE *f, struct race_mean m) {
     fputs(m.bound == RACE_AT_LEAST ? "at least " : m.bound == RACE_AT_MOST ? "at most " : "", f);
-    cli_race_put(f, 3, m.mean, m.within);
+    cli_race_put(f, 3, cli_race_shown(m), m.within);
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         fputs(" ± ", f);
         cli_race_put(f, 2, m.half, m.within);
@@ -281,6 +296,20 @@ static void race_put_result(FILE *f, const struct race *r, const struct race_ent
     fputs(" (", f);
     race_put_mean(f, m);
     fputs(!reached ? ")" : m.bound == RACE_EXACT ? " s)" : " s on average)", f);
+}
+
+/* How many times as fast one entrant was as another, before the other's name. */
+static void race_put_factor(FILE *f, struct race_mean m) {
+    race_put_mean(f, m);
+    fputs(" times", f);
+    if (m.bound == RACE_EXACT && m.low < m.high) {
+        fputs(" (95 % interval ", f);
+        cli_race_put(f, 3, m.low, m.within);
+        fputs(" to ", f);
+        cli_race_put(f, 3, m.high, m.within);
+        fputs(")", f);
+    }
+    fputs(" as fast as ", f);
 }
 
 /* Begins a sentence by a word, or by what follows if that is "". The first sentence of all, which
@@ -354,8 +383,7 @@ static int race_say_first(FILE *f, const struct race *r, const struct race_entra
         fputs(" had the lowest training loss at the end", f);
     if (n > 1 && timed && race_lead(r, order[0], order[1]).gap.n > 0) {
         fputs(", ", f);
-        race_put_mean(f, race_lead(r, order[0], order[1]).gap);
-        fputs(" times as fast as ", f);
+        race_put_factor(f, race_lead(r, order[0], order[1]).gap);
         race_put_result(f, r, order[1], 0, 1);
     }
     int seeds = cli_race_done(r, order[0]);
@@ -373,8 +401,7 @@ static void race_say_baseline(FILE *f, const struct race *r,
     struct race_lead l = race_lead(r, order[0], base);
     if (!race_is_clear(l)) return;
     fprintf(f, "%s was ", order[0]->name);
-    race_put_mean(f, l.gap);
-    fputs(" times as fast as ", f);
+    race_put_factor(f, l.gap);
     if (cli_race_reached(r, base) > 0)
         race_put_result(f, r, base, 0, 1);
     else

@@ -18,6 +18,11 @@ const Format = (() => {
   /* A mean of a race with its 95 % interval, or the bound that it is. */
   function interval(m, f, factor = 1) {
     if (!Number.isFinite(m.mean)) return "–";
+    if (!Number.isFinite(m.half) && (Number.isFinite(m.low) || Number.isFinite(m.high))) { /* a factor */
+      const one = x => (m.within > 0 ? known(x, m.within, f) : f(x));
+      if (m.bound) return m.bound === "at least" ? `≥ ${one(m.low)}` : `≤ ${one(m.high)}`;
+      return one(m.mean) + (m.low < m.high ? ` (${one(m.low)} to ${one(m.high)})` : "");
+    }
     if (m.within > 0 && factor === 1) {
       const mean = x => known(x, m.within, f);
       return m.bound ? `${m.bound === "at least" ? "≥" : "≤"} ${mean(m.mean)}`
@@ -224,7 +229,17 @@ const Charts = (() => {
     return sorted.filter((_, i) => i % every === 0 || i === sorted.length - 1);
   }
 
-  /* Mean and band per group; the line of a group ends where its last run ended. */
+  /* Student's t: 97.5 %, as in the tables of a race. */
+  const T95 = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131
+  ];
+  function half95(xs, mean) {
+    const n = xs.length, square = xs.reduce((a, x) => a + (x - mean) ** 2, 0);
+    return n < 2 ? 0 : (T95[n - 2] || 1.96 + 2.5 / (n - 1)) * Math.sqrt(square / (n - 1) / n);
+  }
+
+  /* Mean and its 95 % interval per group, cut at the lowest and highest value of all; the line of a group ends
+   * where its last run ended. */
   function curves(groups, metric, log) {
     const value = metric.value;
     const known =
@@ -232,15 +247,18 @@ const Charts = (() => {
     const first =
       log ? extent(known)[1] / 1000 : 0; /* a first evaluation long before the others would leave the figure empty */
     const times = thin(known.filter(t => t >= first), 2000);
+    const [lowest, highest] =
+      extent(groups.flatMap(g => g.runs.flatMap(r => r.points.map(value).filter(Number.isFinite))));
     const series = groups.map(g => {
       const end = Math.max(...g.runs.map(r => (r.points.length ? r.points[r.points.length - 1].time : 0)));
       const all = g.runs.map(r => sample(r.points, value, times)), mid = [], low = [], high = [];
       times.forEach((t, i) => {
         const xs = t <= end ? all.map(a => a[i]).filter(x => x !== null && Number.isFinite(x)) : [];
         const whole = xs.length === all.length;
-        mid.push(whole ? xs.reduce((a, b) => a + b, 0) / xs.length : null);
-        low.push(whole ? Math.min(...xs) : null);
-        high.push(whole ? Math.max(...xs) : null);
+        const mean = xs.reduce((a, b) => a + b, 0) / xs.length, half = half95(xs, mean);
+        mid.push(whole ? mean : null);
+        low.push(whole ? Math.max(lowest, mean - half) : null);
+        high.push(whole ? Math.min(highest, mean + half) : null);
       });
       return { mid, low, high };
     });

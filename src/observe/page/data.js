@@ -165,6 +165,8 @@ const Data = (() => {
   const meanOf = m => ({
     mean: num(object(m).mean),
     half: num(object(m).half),
+    low: num(object(m).low),
+    high: num(object(m).high),
     bound: text(object(m).bound, 20),
     within: num(object(m).within)
   });

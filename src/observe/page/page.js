@@ -123,7 +123,7 @@ const Page = (() => {
     const s = section(
       id, "",
       `${loads.length > 1 ? `${workload(load)}. ` : ""}${
-        many ? "Lines are means over seeds, bands go from the smallest to the largest value. " : ""}`);
+        many ? "Lines are means over seeds, bands are 95 % intervals. " : ""}`);
     const card = make("div", { class: "card" }, s), bar = make("div", { class: "bar" }, card),
           box = make("div", {}, card);
     const points = load.groups.flatMap(g => g.runs.flatMap(r => r.points));
