@@ -4,7 +4,6 @@ failed: it diverged, or it ended early."""
 import contextlib
 import dataclasses
 import gc
-import io
 import os
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+import warnings
 from typing import Any, Dict, List, Tuple
 
 import torch
@@ -208,9 +208,8 @@ class Several(unittest.TestCase):
             self.assertFalse(server and server.alive)
             self.assertFalse(os.path.exists(role.socket))
 
-        with contextlib.redirect_stderr(io.StringIO()) as err:
+        with self.assertWarnsRegex(RuntimeWarning, "dropped its .*Optimizer without close()"):
             together(1, worker)
-        self.assertIn("dropped its paceline.torch.Optimizer without close()", err.getvalue())
 
     def test_restarted(self):
         """A worker that was restarted joins the run that there is."""
@@ -347,12 +346,13 @@ class Failed(unittest.TestCase):
             train(opt, model, role.rank, steps)
             opt.close()
 
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
+        lost = "3 local steps since the last result are not in the model"
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             together(1, lambda role: worker(role, 4))
-            self.assertEqual(said.getvalue(), "")
+            self.assertEqual(said, [])
             together(1, lambda role: worker(role, 7))
-            self.assertIn("3 local steps since the last result are not in", said.getvalue())
+            self.assertEqual([str(w.message) for w in said], [lost])
             with self.assertRaisesRegex(paceline.RunError, "this rank took 3 steps"):
                 together(1, lambda role: worker(role, 3))
 

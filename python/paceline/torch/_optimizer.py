@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
+import warnings
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -542,9 +542,10 @@ class Optimizer(torch.optim.Optimizer):
         self._release()
         lost = len(self._losses) if self._local and not ended else 0
         if lost:
-            print(
-                f"paceline: {lost} local steps since the last result are not in the model",
-                file=sys.stderr,
+            warnings.warn(
+                f"{lost} local steps since the last result are not in the model",
+                RuntimeWarning,
+                stacklevel=2,
             )
         try:
             self._session.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import logging
 import os
 import secrets
 import signal
@@ -513,7 +514,9 @@ class Session:
             return
         told = "rank 0 has dropped its paceline.torch.Optimizer"
         if self.server is not None:
-            print(f"paceline: {told} without close(), so the run ends now", file=sys.stderr)
+            warnings.warn(
+                f"{told} without close(), so the run ends now", RuntimeWarning, stacklevel=2
+            )
         self.abort(told)
 
     def abort(self, told: Optional[str] = None) -> None:
@@ -548,13 +551,13 @@ class Session:
             return
         try:
             if not self.ended and self.limited and self.server is not None and failure is None:
-                print(
-                    "paceline: rank 0 exits before the limit of the run, which ends now; opt.close() "
-                    "waits for it",
-                    file=sys.stderr,
+                warnings.warn(
+                    "rank 0 exits before the limit of the run, which ends now; opt.close() waits for it",
+                    RuntimeWarning,
+                    stacklevel=1,
                 )
             if self.server is not None:
                 self._end()
             self._close()
         except Error as e:
-            print(f"paceline: {e}", file=sys.stderr, flush=True)
+            logging.getLogger("paceline").error("paceline: %s", e)  # there is no caller to tell
