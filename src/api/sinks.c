@@ -39,11 +39,18 @@ static const char *sinks_metric(const struct pl_model *model) {
     return model->rates ? "rmse" : "accuracy";
 }
 
+/* Leaves out the data set, which a model without data does not use. */
+static void sinks_leave_out_data(char *text) {
+    char *line = strstr(text, "\ndata="), *end = line ? strchr(line + 1, '\n') : NULL;
+    if (end) memmove(line, end, strlen(end) + 1);
+}
+
 static int sinks_begin(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
                        const char *clock, const char *command) {
     char *text;
     int rc = pl_setup_text(setup, &text);
     if (rc) return rc;
+    if (!built->job.data) sinks_leave_out_data(text);
     const struct pl_history_info info = {built->method, clock, sinks_metric(built->job.model), text,
                                          command};
     if (pl_history_new(&info, built->job.n_workers, &s->history))

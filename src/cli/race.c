@@ -175,6 +175,8 @@ static int race_go(struct race *r, struct race_task task, pl_setup *one, char **
     r->seed_now = seed;
     pl_setup_start(one, cli_race_run_begins, r);
     if (status == CLI_OK && !cli_interrupted()) rc = (r->real ? pl_train : pl_simulate)(one, &run);
+    const struct pl_point *met = run ? cli_race_met(r, run) : NULL;
+    if (met) progress.last = *met; /* as in the table */
     cli_progress_end(&progress);
     if (run) cli_race_run_ended(r, run);
     if (rc)
@@ -187,8 +189,7 @@ static int race_go(struct race *r, struct race_task task, pl_setup *one, char **
     return status;
 }
 
-/* Whether there is a model to evaluate; timing can be simulated alone. */
-static bool race_scores(pl_setup *setup) {
+bool cli_race_scores(pl_setup *setup) {
     char model[RACE_PATH] = "";
     pl_setup_get(setup, "model", model, sizeof model);
     return strcmp(model, "none") != 0;
@@ -204,10 +205,10 @@ static int race_one(struct race *r, struct race_task task, char **line) {
         status = cli_fail(CLI_USAGE, "--%s", pl_setup_why(one));
     cli_race_curve(r, i, seed, text, sizeof text);
     unlink(text); /* of a run that was interrupted */
-    if (status == CLI_OK && race_scores(one)) pl_setup_set(one, "log", text);
+    if (status == CLI_OK && cli_race_scores(one)) pl_setup_set(one, "log", text);
     snprintf(text, sizeof text, "%.400s/history-%02d.json", r->out, i + 1);
     if (seed == 0) unlink(text);
-    if (status == CLI_OK && seed == 0 && race_scores(one))
+    if (status == CLI_OK && seed == 0 && cli_race_scores(one))
         pl_setup_set(one, "history", text); /* for the report */
     if (status == CLI_OK) status = race_go(r, task, one, line);
     pl_setup_free(one);
@@ -334,7 +335,7 @@ static const char *race_peek(int argc, char **argv, const char *name) {
  * goes on does as it did. */
 static int race_tunes(struct race *r, const char *tune, const char *rates, bool resumed) {
     bool one = cli_number(r->setup, "lr") > 0;
-    bool can = race_scores(r->setup) && (!r->real || race_predicts(r->setup));
+    bool can = cli_race_scores(r->setup) && (!r->real || race_predicts(r->setup));
     if (tune && strcmp(tune, "yes") != 0 && strcmp(tune, "no") != 0)
         return cli_fail(CLI_USAGE, "--tune '%.40s': use yes or no", tune);
     bool wanted = tune && strcmp(tune, "yes") == 0;

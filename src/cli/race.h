@@ -132,6 +132,9 @@ int cli_race_save(struct race *r);
 /* Opens results.jsonl of the folder for more results. */
 int cli_race_open(struct race *r);
 
+/* The evaluation that met the target; NULL: none did. */
+const struct pl_point *cli_race_met(const struct race *r, const pl_run *run);
+
 /* The result of a run, or the rates that were tried, as a line of JSON; the caller frees it. NULL:
  * out of memory. */
 char *cli_race_result_line(const struct race *r, struct race_task task, pl_run *run);
@@ -189,6 +192,9 @@ const struct race_entrant *cli_race_baseline(const struct race *r);
 
 /* What the race has shown, a sentence per line; the caller frees it. NULL if there is no result. */
 char *cli_race_verdict(const struct race *r);
+
+/* Whether there is a model to evaluate; timing can be simulated alone. */
+bool cli_race_scores(pl_setup *setup);
 
 /* What is raced, as in "simulated race: data digits, model softmax, …"; the caller frees it. */
 char *cli_race_workload(const struct race *r);

@@ -399,17 +399,23 @@ int cli_race_rates(struct race *r, const char *folder) {
 
 /* --- results ----------------------------------------------------------------------------- */
 
-/* The evaluation that met the target: a real run may still be updated before it ends. */
-static json_t *file_met(const struct race *r, const pl_run *run) {
+/* A real run may still be updated before it ends. */
+const struct pl_point *cli_race_met(const struct race *r, const pl_run *run) {
     double accuracy = cli_number(r->setup, "target-accuracy");
     double loss = cli_number(r->setup, "target-loss");
     const struct pl_point *p;
     size_t n = pl_run_points(run, &p);
     for (size_t i = 0; i < n; i++)
         if ((accuracy > 0 && p[i].test_accuracy >= accuracy) || (loss > 0 && p[i].loss <= loss))
-            return json_pack("{s:o, s:o}", "test_accuracy", file_real(p[i].test_accuracy), "loss",
-                             file_real(p[i].loss));
-    return json_null();
+            return &p[i];
+    return NULL;
+}
+
+static json_t *file_met(const struct race *r, const pl_run *run) {
+    const struct pl_point *p = cli_race_met(r, run);
+    return p ? json_pack("{s:o, s:o}", "test_accuracy", file_real(p->test_accuracy), "loss",
+                         file_real(p->loss))
+             : json_null();
 }
 
 static char *file_line(json_t *line) {

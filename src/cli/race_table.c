@@ -112,9 +112,14 @@ char *cli_race_workload(const struct race *r) {
     FILE *f = open_memstream(&text, &size);
     if (!f) return NULL;
     fprintf(f, "%s race", r->real ? "real" : "simulated");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (pl_setup_get(r->setup, options[i], value, sizeof value) == PL_OK && value[0])
-            fprintf(f, "%s %s %s", i ? "," : ":", options[i], race_law(r, value));
+    const char *sep = ":";
+    /* a race that was described says whether its model needs data */
+    bool none = r->described && strstr(r->described, "\"data\":null");
+    for (size_t i = none ? 1 : 0; i < sizeof options / sizeof *options; i++) {
+        if (pl_setup_get(r->setup, options[i], value, sizeof value) || !value[0]) continue;
+        fprintf(f, "%s %s %s", sep, options[i], race_law(r, value));
+        sep = ",";
+    }
     return fclose(f) == 0 ? text : NULL;
 }
 
@@ -142,6 +147,10 @@ static void race_caption(const struct race *r) {
         printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
     else
         fputs("one seed, so no intervals; ", stdout);
+    if (!cli_race_scores(r->setup)) {
+        fputs("there is no model to evaluate\n\n", stdout);
+        return;
+    }
     const char *rates;
     cli_race_rates_are(r, &rates);
     printf("%s; %s and training loss %s\n\n", rates, r->rates ? "test RMSE" : "test accuracy",
@@ -169,7 +178,7 @@ void cli_race_board(const struct race *r) {
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);
     char *verdict = cli_race_verdict(r);
-    if (verdict) printf("\n%s", cli_signs(verdict));
+    if (verdict && *verdict) printf("\n%s", cli_signs(verdict));
     free(verdict);
     race_tried(r);
 }

@@ -141,6 +141,7 @@ enum race_arrived cli_race_arrived(const struct race *r) {
 }
 
 const char *cli_race_sorting(const struct race *r) {
+    if (!cli_race_scores(r->setup)) return "the order in which they were given";
     if (!r->target) return "training loss";
     switch (cli_race_arrived(r)) {
     case RACE_NONE: return "training loss, because no method reached the target";
@@ -204,9 +205,7 @@ bool cli_race_rates_are(const struct race *r, const char **how) {
 static bool race_untuned(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS];
     const char *how;
-    char model[RACE_PATH] = "";
-    pl_setup_get(r->setup, "model", model, sizeof model);
-    return cli_race_order(r, order) > 1 && strcmp(model, "none") != 0 &&
+    return cli_race_order(r, order) > 1 && cli_race_scores(r->setup) &&
            !cli_race_rates_are(r, &how);
 }
 

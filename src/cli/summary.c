@@ -204,7 +204,7 @@ static void summary_written(pl_setup *setup) {
         if (pl_setup_get(setup, files[i], name, sizeof name) || !name[0]) continue;
         if (!*sep) printf("  %-18s ", "written");
         fputs(sep, stdout);
-        cli_print_to(stdout, name);
+        cli_print_to(stdout, strcmp(name, "-") == 0 ? "standard output" : name);
         sep = ", ";
     }
     if (*sep) putchar('\n');

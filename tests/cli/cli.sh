@@ -371,6 +371,8 @@ works replay run.rec --events again.events --record again.rec --threads 2
 grep -q 'the same [0-9]* events, decisions and weights, bit for bit' out ||
     fail "replay: $(cat out)"
 cmp -s run.events again.events || fail "a replay has other events"
+works train --model quadratic --workers 2 --updates 20 --events -
+has '^  written  *standard output$'
 cmp -s run.rec again.rec || fail "a replay records something else"
 works replay run.rec --json
 grep -q '"replay":{"events":[0-9]*,"same":1,"text":"the same ' out ||

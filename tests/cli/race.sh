@@ -130,6 +130,19 @@ works race sync@lr=1e-6 async@lr=0.3 $small --target-accuracy 0.5 --time 400 --o
 has '^sorted by time to target, then training loss; times to target of'
 has 'at the evaluation that met the target, or at the end of a run that missed it$'
 
+echo "-- headings name no data if there are none, and progress shows the point of the table"
+works race sync async --model none --updates 30 --workers 3 --delay exp:mean=1 --out none
+has '^simulated race: model none, workers 3'
+has '^sorted by the order in which they were given; .* there is no model to evaluate$'
+works race sync async --model quadratic --tune no --updates 30 --out bowl
+has '^simulated race: model quadratic, workers'
+# shellcheck disable=SC2086
+works race async --tune no $small --target-accuracy 0.5 --time 400 --dashboard 0 --out shown
+line='1/1 async  \([0-9.]*\) s  loss \([0-9.]*\)  accuracy \([0-9.]*\) '
+told=$(sed -n "s,^$line.*,\1 \3 \2,p" err)
+[ "$told" = "$(awk '$1 == "async" { print $3, $5, $6; exit }' out)" ] ||
+    fail "progress '$told', and the table: $(cat out)"
+
 echo "-- one method is not compared with itself"
 # shellcheck disable=SC2086
 works race sync --tune no $small --target-accuracy 0.99 --time 5 --out lone

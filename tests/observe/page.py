@@ -384,6 +384,28 @@ def resolution(b):
     )
     text = b.run("document.querySelector('#metric').textContent")
     check("Times to target are known to ± 0.08 s." in text, "no resolution: " + text)
+    paceline("simulate", "--model", "quadratic", "--updates", "30", "--log-dir", "bowl")
+    paceline(
+        "race",
+        "sync",
+        "async",
+        "--model",
+        "quadratic",
+        "--tune",
+        "no",
+        "--updates",
+        "30",
+        "--out",
+        "bowls",
+    )
+    for name in ("bowl", "bowls"):
+        paceline("report", name, "-o", name + ".html")
+        open_page(b, name + ".html")
+        text = b.run("document.querySelector('#verdict').textContent")
+        check(
+            "quadratic, 8 workers" in text and "fashion" not in text,
+            "a model without data: " + text,
+        )
     paceline("train", *small, "--log-dir", "alone")
     points = [
         dict(

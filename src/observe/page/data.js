@@ -134,6 +134,7 @@ const Data = (() => {
 
   function makeRun(h, own, info, extra) {
     const opts = Object.keys(options(info.options)).length ? options(info.options) : h ? h.options : {};
+    if (info.data === null) delete opts.data; /* the model needs none */
     const pts = own.length ? own : h ? h.points : [];
     const method = opts.method || (h && h.method !== "custom" ? h.method : opts.policy);
     return Object.assign(
@@ -224,7 +225,9 @@ const Data = (() => {
       const h = historyOf(`history-${m[1]}.json`), mine = h && h.options.seed === m[2] ? h : null;
       runs.push(makeRun(mine, points(lines(files[file], `${source.path}: ${file}`, troubles)), mine ? {} : info,
         { name, seed: m[2], path: text(source.path, 300), kind: "race", entrant: name, race, clock,
-          options: h ? Object.assign({}, h.options, { seed: m[2] }) : options(about.options || info.options),
+          options: Object.assign(
+            {}, h ? h.options : options(about.options || info.options), { seed: m[2] },
+            info.data === null ? { data: "" } : {}),
           metric: h ? h.metric : "" }));
     }
     return runs;

@@ -11,7 +11,8 @@ const Sentences = (() => {
           n = run.history ? run.history.workers : Number(o.workers);
     if (CLOCKS[load.clock])
       parts.push(load.race && load.clock === "real" ? "Real race" : load.race ? "Simulated race" : CLOCKS[load.clock]);
-    if (o.data && run.points.some(p => Number.isFinite(p.loss))) parts.push(`${o.data}, ${o.model || "model"}`);
+    if (run.points.some(p => Number.isFinite(p.loss)))
+      parts.push(...[o.data, o.model || "model"].filter(x => x && x !== "none"));
     if (n) parts.push(plural(n, "worker"));
     if (o.delay && o.delay !== "auto") parts.push(`delay ${o.delay}`);
     if (o.attack) parts.push(`attack ${o.attack}`);
