@@ -19,7 +19,7 @@
 #define BENCH_PASSES 10 /* that count */
 #define BENCH_REPEATS 3
 
-static char bench_train_file[300], bench_test_file[300];
+static char bench_folder[250], bench_train_file[300], bench_test_file[300];
 
 /* --- ours -------------------------------------------------------------------------------- */
 
@@ -79,6 +79,7 @@ static void bench_write(const char *path, const struct pl_rating *r, size_t n) {
 static void bench_remove(void) {
     unlink(bench_train_file);
     unlink(bench_test_file);
+    rmdir(bench_folder);
 }
 
 /* The same ratings as text. */
@@ -87,8 +88,10 @@ static void bench_files(void) {
     struct pl_why why;
     const char *folder = getenv("TMPDIR");
     if (!folder || strlen(folder) > 200) folder = "/tmp";
-    snprintf(bench_train_file, sizeof bench_train_file, "%s/bench-%d.train", folder, (int)getpid());
-    snprintf(bench_test_file, sizeof bench_test_file, "%s/bench-%d.test", folder, (int)getpid());
+    snprintf(bench_folder, sizeof bench_folder, "%s/libmf-XXXXXX", folder);
+    bench_need(mkdtemp(bench_folder) != NULL, "there can be no folder for temporary files");
+    snprintf(bench_train_file, sizeof bench_train_file, "%s/train", bench_folder);
+    snprintf(bench_test_file, sizeof bench_test_file, "%s/test", bench_folder);
     bench_need(!pl_data_open(BENCH_DATA, 1, &data, &why), why.text);
     bench_need(atexit(bench_remove) == 0, "out of memory");
     bench_write(bench_train_file, data->ratings->rating, data->ratings->n_train);

@@ -251,6 +251,8 @@ def main():
     args = p.parse_args()
     claim = CLAIMS[args.claim]
     args.epochs = args.epochs or claim.epochs
+    if args.out and os.path.exists(args.out):
+        p.error(f"{args.out} already exists and will not be overwritten; choose another name")
     entrants = args.entrants.split(",") if args.entrants else [*claim.left, *claim.right]
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     jobs = [(args, e, s) for e in entrants for s in seeds]
@@ -267,7 +269,7 @@ def main():
         columns = (" ".join(f"{scale * r[i]:.4g}" for r in runs) for i, scale in COLUMNS)
         print(f"{entrant:36} {'; '.join(columns)}")
     if args.out:
-        with open(args.out, "w", encoding="utf-8") as f:
+        with open(args.out, "x", encoding="utf-8") as f:
             json.dump(outcome(args, claim, found), f, indent=1, ensure_ascii=False)
 
 

@@ -85,6 +85,29 @@ if [ -s "$here/out" ]; then
     failed=$((failed + 1))
 fi
 
+# every file that removes, truncates, renames or overwrites something is named in reliability.md,
+# with the reason why that is safe
+sed -n '/^## What is removed and overwritten/,/^## Storms/p' "$SOURCE_DIR/docs/reliability.md" \
+    > "$here/named"
+calls='\bf(d)?open\([^;]*"[wax]|\bopen\([^;]*"[wax]|O_CREAT|O_TRUNC|rmtree|write_(text|bytes)\('
+calls="$calls|(^|[^.>_[:alnum:]])((rename|unlink)(at)?|rmdir|remove|f?truncate|creat) ?\([^)]"
+calls="$calls|os\.(replace|renames?|remove|removedirs|unlink|rmdir|truncate)\b|\.unlink\("
+calls="$calls|shutil\.(copy|move)"
+shell='(^|[ ;&|(])(rm|rmdir|mv|ln|truncate|tee) '
+(
+    cd "$SOURCE_DIR" || exit
+    grep -rlE --include='*.[ch]' --include='*.py' "$calls" src include python bench examples
+    grep -rlE "$calls|$shell" scripts examples/deploy Makefile .ci
+    find python bench examples -name '*.sh' -exec grep -lE "$shell" {} +
+) | sort -u > "$here/writers"
+[ "$(wc -l < "$here/writers")" -ge 20 ] || failed=$((failed + 1))
+while read -r file; do
+    grep -qE "[\`/]${file##*/}[\` ]" "$here/named" && continue
+    echo "docs/reliability.md does not name $file, which removes or overwrites:"
+    grep -nE "$calls|$shell" "$SOURCE_DIR/$file"
+    failed=$((failed + 1))
+done < "$here/writers"
+
 # every header of the protocol is explained
 for header in $(sed -n 's/.*"\(Paceline-[A-Za-z]*\)".*/\1/p' \
     "$SOURCE_DIR/src/transport/http_wire.h"); do
