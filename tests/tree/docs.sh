@@ -85,6 +85,21 @@ if [ -s "$here/out" ]; then
     failed=$((failed + 1))
 fi
 
+# what the README replays with other options has no cancelled tasks, which would bias the replay
+for method in $(sed -n 's/^build\/paceline train --method \([^ ]*\) .*--record.*/\1/p' \
+    "$SOURCE_DIR/README.md") none; do
+    [ "$method" = none ] && continue
+    "$PACELINE" simulate --method "$method" --workers 4 --model none --delay exp:mean=1 \
+        --updates 100 --json --quiet > "$here/out" 2>&1
+    grep -q '"cancelled":0,' "$here/out" && replayed=1 && continue
+    echo "the README replays $method, which cancels tasks"
+    failed=$((failed + 1))
+done
+[ "${replayed:-0}" -eq 1 ] || {
+    echo "the README replays no recording"
+    failed=$((failed + 1))
+}
+
 # every file that removes, truncates, renames or overwrites something is named in reliability.md,
 # with the reason why that is safe
 sed -n '/^## What is removed and overwritten/,/^## Storms/p' "$SOURCE_DIR/docs/reliability.md" \
