@@ -230,7 +230,11 @@ def outcome(args, claim, found):
         ],
     }
     version = paceline.__version__
-    return {"form": "full", "machine": where(args), "program": version, "claims": [stated]}
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    return {
+        "form": "full", "machine": where(args), "program": version, "date": date,
+        "claims": [stated],
+    }  # fmt: skip
 
 
 def where(args):

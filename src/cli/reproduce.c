@@ -2,6 +2,7 @@
  * show. A setting that several claims use is run once; its folder is OUT/FORM/SETTING, and what is
  * there is not run again. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,8 +54,10 @@ static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
     char command[REPRODUCE_COMMAND];
     cli_setting_command(p, s, command, sizeof command);
     if (!p->quiet) fprintf(stderr, "setting %s: %s\n", s->name, command);
-    bool closes = false;
+    bool closes = false, whole = !cli_race_is_in(folder);
+    double begun = cli_now();
     int status = cli_race_part(folder, n, word, &closes);
+    if (whole && status == CLI_OK) p->seconds[s - p->claims.setting] = cli_now() - begun;
     p->closes = p->closes || closes;
     return status == CLI_USAGE
                ? cli_fail(CLI_FAILED, "setting %s: remove '%s' to run it again", s->name, folder)
@@ -101,6 +104,7 @@ static int reproduce_folders(const struct reproduce *p) {
 static int reproduce_settings(struct reproduce *p) {
     bool done[CLAIMS_MOST] = {false};
     int status = reproduce_folders(p), failed = CLI_OK;
+    for (int i = 0; i < p->claims.n_settings; i++) p->seconds[i] = (double)NAN;
     for (int i = 0; status == CLI_OK && i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
         if (!reproduce_needs(p, s)) continue;

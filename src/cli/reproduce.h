@@ -22,6 +22,7 @@ struct reproduce {
     bool closes;                  /* this process says what came out */
     bool wanted[CLAIMS_MOST];     /* claims */
     json_t *results[CLAIMS_MOST]; /* of settings, an array of lines; NULL: not all are there */
+    double seconds[CLAIMS_MOST];  /* that settings took; NAN: not all of one was run now */
 };
 
 enum verdict { VERDICT_SHOWN, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <time.h>
 
 #include "reproduce.h"
 
@@ -83,6 +84,16 @@ static json_t *page_commands(const struct reproduce *p, const struct claim *c) {
     return all;
 }
 
+/* What the settings took that a claim uses, or all settings with results if it is NULL. */
+static double page_seconds(const struct reproduce *p, const struct claim *c) {
+    double sum = 0;
+    for (int i = 0; i < p->claims.n_settings; i++) {
+        const struct claim_setting *s = &p->claims.setting[i];
+        if (c ? cli_claim_uses(&p->claims, c, s) : p->results[i] != NULL) sum += p->seconds[i];
+    }
+    return round(10 * sum) / 10;
+}
+
 static json_t *page_claim(const struct reproduce *p, const struct claim *c) {
     json_t *required = json_array();
     char words[PAGE_WORDS];
@@ -91,10 +102,10 @@ static json_t *page_claim(const struct reproduce *p, const struct claim *c) {
     cli_verdict_words(verdict, seeds, words, sizeof words);
     for (int j = 0; j < c->n_required; j++)
         json_array_append_new(required, page_required(p, &c->required[j]));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b, s:o, s:o}", "name", c->name, "says",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b, s:o, s:o, s:o}", "name", c->name, "says",
                      c->says, "paper", c->paper, "reports", c->reports, "note", c->note, "verdict",
                      words, "expected", c->expected[p->form], "required", required, "commands",
-                     page_commands(p, c));
+                     page_commands(p, c), "seconds", page_real(page_seconds(p, c)));
 }
 
 /* The processor type and the number of cores. */
@@ -113,8 +124,13 @@ json_t *cli_reproduce_outcomes(const struct reproduce *p) {
             json_array_append_new(claims, page_claim(p, c));
     }
     page_machine(machine, sizeof machine);
-    return json_pack("{s:s, s:s, s:s, s:o}", "form", cli_claim_forms[p->form], "program",
-                     pl_version(), "machine", machine, "claims", claims);
+    char date[16] = "";
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%d", &utc);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "form", cli_claim_forms[p->form], "program",
+                     pl_version(), "machine", machine, "date", date, "seconds",
+                     page_real(page_seconds(p, NULL)), "claims", claims);
 }
 
 /* --- the page ---------------------------------------------------------------------------- */

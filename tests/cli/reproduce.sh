@@ -76,6 +76,9 @@ has '^exactly: cannot be told with 4 seeds$'
 has '^arrives: shown$'
 grep -q 'A &amp; B &lt; C.' reproduce/quick.html || fail "the page: $(cat reproduce/quick.html)"
 grep -q '"verdict": "not shown"' reproduce/quick.json || fail "quick.json lacks a verdict"
+grep -q '^ "date": "20[0-9-]*",' reproduce/quick.json || fail "quick.json lacks the date"
+[ "$(grep -c '"seconds": [0-9]' reproduce/quick.json)" -ge 4 ] ||
+    fail "quick.json lacks seconds: $(grep '"seconds"' reproduce/quick.json)"
 grep -q '"other": "sync@lr=0' reproduce/quick.json || fail "quick.json lacks the best entrant"
 # shellcheck disable=SC2086
 refused '^paceline: 1 claim that is expected to be shown is not$' reproduce $small --full --check \
