@@ -222,7 +222,8 @@ static int tensors_check(struct pl_tensors *t, const char *header, size_t n,
     t->checked = pl_tensors_meta(t, "sha256") || pl_tensors_meta(t, "writer");
     if (!t->checked) return PL_OK;
     if (n < TENSORS_SHA_AT + TENSORS_SHA_DIGITS || memcmp(header, TENSORS_FRONT, TENSORS_SHA_AT))
-        return pl_fail(why, PL_EDATA, "its SHA-256 is not where this version writes it");
+        return pl_fail(why, PL_EDATA,
+                       "it does not begin as this version of Paceline begins a checkpoint");
     pl_tensors_sha(header, n, &sha);
     sha256_update(&sha, room, data);
     pl_tensors_sha_digits(&sha, digits);
