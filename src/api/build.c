@@ -408,8 +408,11 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
                            .eval_samples = (uint32_t)c->eval_samples,
                            .update_time = c->update_time,
                            .n_threads = c->threads > 0 ? (int)c->threads : pl_cores(),
-                           .log = {s->log.say, s->log.ctx, c->worker_names == 1}};
+                           .log = {s->log.say, s->log.ctx, c->worker_names == 1, NULL}};
     int rc = pl_isa_check(&s->why);
+    if (!rc && c->keys[0] &&
+        !(job->log.names = calloc((size_t)job->n_workers, sizeof *job->log.names)))
+        rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
     if (!rc) rc = pl_build_columns(s, b, &s->why);
     if (!rc && (rc = pl_groups(&job->policy, &job->tuner, job->n_workers, &job->groups)))
         pl_fail(&s->why, rc, "out of memory");
@@ -451,6 +454,7 @@ int pl_build(struct pl_setup *s, enum pl_host host, struct pl_built *out) {
 
 void pl_built_free(struct pl_built *b) {
     struct pl_job *job = &b->job;
+    free(job->log.names);
     pl_grid_free(job->grid);
     pl_model_close(job->model);
     pl_layout_free(&b->layout);

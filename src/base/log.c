@@ -3,6 +3,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+struct pl_who pl_log_who(const struct pl_log *log, int worker) {
+    const char *name = log->names ? log->names[worker] : "";
+    struct pl_who who;
+    snprintf(who.text, sizeof who.text, "%s %d%s%s%s", log->ranks ? "rank" : "worker",
+             worker + !log->ranks, name[0] ? " (" : "", name, name[0] ? ")" : "");
+    return who;
+}
+
 static void log_say(const struct pl_log *log, int level, const char *fmt, va_list ap) {
     char sentence[PL_WHY_MAX];
     if (!log->say) return;

@@ -6,15 +6,24 @@
 
 #include "base/status.h"
 
+#define PL_WORKER_NAME 64
+
 /* A zeroed struct pl_log is silent. */
 struct pl_log {
     void (*say)(void *ctx, int level, const char *sentence);
     void *ctx;
     bool ranks; /* workers are ranks of a launcher */
+    /* [workers] the names in their certificates, or ""; NULL: nobody has one */
+    char (*names)[PL_WORKER_NAME];
 };
 
-/* For "%s %d": worker 1, 2, …, or rank 0, 1, …, as their launcher counts them. */
-#define PL_WHO(log, worker) (log)->ranks ? "rank" : "worker", (worker) + !(log)->ranks
+struct pl_who {
+    char text[PL_WORKER_NAME + 24];
+};
+
+/* "worker 1", "worker 2 (alice)", …, or "rank 0", …, as their launcher counts them. */
+struct pl_who pl_log_who(const struct pl_log *log, int worker);
+#define PL_WHO(log, worker) pl_log_who(log, worker).text
 
 void pl_log_warn(const struct pl_log *log, const char *fmt, ...) PL_PRINTF(2, 3);
 void pl_log_note(const struct pl_log *log, const char *fmt, ...) PL_PRINTF(2, 3);

@@ -249,7 +249,7 @@ int pl_engine_disconnected(struct pl_engine *e, int worker, uint64_t now_ns, str
     l->was_away = true;
     life_excuse(e, worker, 0);
     pl_engine_suspect(e, worker, now_ns);
-    pl_log_warn(&e->job->log, "%s %d lost its connection; it keeps its place for %.3g s",
+    pl_log_warn(&e->job->log, "%s lost its connection; it keeps its place for %.3g s",
                 PL_WHO(&e->job->log, worker), life_return_ns(e) * 1e-9);
     return rc;
 }
@@ -260,7 +260,7 @@ static void life_back(struct pl_engine *e, int worker, uint64_t now_ns) {
     if (l->state != PL_DISCONNECTED) return;
     life_excuse(e, worker, now_ns - l->since_ns);
     life_happens(e, worker, PL_LIFE_ANSWERS, now_ns, NULL); /* control is not told */
-    pl_log_note(&e->job->log, "%s %d is back after %.3g s", PL_WHO(&e->job->log, worker),
+    pl_log_note(&e->job->log, "%s is back after %.3g s", PL_WHO(&e->job->log, worker),
                 pl_seconds(now_ns - l->since_ns));
 }
 
@@ -377,7 +377,7 @@ static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct 
     enum pl_removal removal = life_end(e, worker, PL_LIFE_FREEZES, last);
     if (last && removal == PL_REMAINS) return PL_OK;
     e->out->n_frozen++;
-    pl_log_warn(&e->job->log, "%s %d does not answer: its task has run for %.3g s%s",
+    pl_log_warn(&e->job->log, "%s does not answer: its task has run for %.3g s%s",
                 PL_WHO(&e->job->log, worker), pl_seconds(now_ns - e->view->worker[worker].since_ns),
                 then[removal]);
     int rc = life_happens(e, worker, PL_LIFE_FREEZES, now_ns, why);
@@ -388,7 +388,7 @@ static int life_freeze(struct pl_engine *e, int worker, uint64_t now_ns, struct 
 static int life_expire(struct pl_engine *e, int worker, uint64_t now_ns, struct pl_why *why) {
     e->out->n_frozen++;
     pl_log_warn(&e->job->log,
-                "%s %d lost its connection %.3g s ago and did not return; the run continues "
+                "%s lost its connection %.3g s ago and did not return; the run continues "
                 "without it",
                 PL_WHO(&e->job->log, worker), pl_seconds(now_ns - e->lives.life[worker].since_ns));
     life_end(e, worker, PL_LIFE_EXPIRES, false);

@@ -24,7 +24,7 @@ static void standing_warn(struct pl_engine *e, const struct pl_event *event, con
                                   "workers will not be named");
     if (e->trust.n_named > STANDING_NAMED) return;
     pl_log_warn(&e->job->log,
-                "%s %d %s (task %llu at %.3g s); rejected; further ones from "
+                "%s %s (task %llu at %.3g s); rejected; further ones from "
                 "this worker will not be reported",
                 PL_WHO(&e->job->log, event->worker), defect, (unsigned long long)event->task,
                 pl_seconds(event->now_ns));
@@ -125,14 +125,14 @@ bool pl_standing_verdict(struct pl_engine *e, int *worker, uint64_t *until_ns) {
         if (s->until_ns == UINT64_MAX) {
             e->out->n_evicted++;
             pl_log_warn(&e->job->log,
-                        "%s %d is evicted: its results still cannot be used after %d "
+                        "%s is evicted: its results still cannot be used after %d "
                         "quarantines",
                         PL_WHO(&e->job->log, i), STANDING_PAUSES);
         } else {
             e->out->n_quarantines++;
             if (!s->told)
                 pl_log_warn(&e->job->log,
-                            "%s %d is quarantined: its last %llu results could not be used",
+                            "%s is quarantined: its last %llu results could not be used",
                             PL_WHO(&e->job->log, i), (unsigned long long)s->n_strikes);
             s->told = true;
         }

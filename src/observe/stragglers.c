@@ -307,7 +307,7 @@ void pl_stragglers_sentence(const struct pl_stragglers_found *found, const struc
     char elapsed[48], usual[48];
     stragglers_seconds(found->elapsed, elapsed, sizeof elapsed);
     stragglers_seconds(found->usual, usual, sizeof usual);
-    snprintf(out, max, "%s %d is slow: %s %s (median %s)%s%s", PL_WHO(log, found->worker),
+    snprintf(out, max, "%s is slow: %s %s (median %s)%s%s", PL_WHO(log, found->worker),
              found->kind == PL_SLOW_TASK ? "its task has run for" : "its tasks take", elapsed,
              usual, phase && phase[0] ? "; it is " : "", phase && phase[0] ? phase : "");
 }

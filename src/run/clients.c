@@ -207,23 +207,19 @@ static bool clients_scored(struct server *s, const char *args) {
     return true;
 }
 
-static void clients_name(const struct server *s, int client, char who[32]) {
-    if (client < s->job->n_workers)
-        snprintf(who, 32, "%s %d", PL_WHO(&s->job->log, client));
-    else
-        snprintf(who, 32, "the evaluator");
+static struct pl_who clients_who(const struct server *s, int client) {
+    if (client < s->job->n_workers) return pl_log_who(&s->job->log, client);
+    return (struct pl_who){"the evaluator"};
 }
 
 static bool clients_set_lr(struct server *s, int client, double lr) {
-    char who[32];
     if (!(lr >= 0 && lr <= 1e6)) return false;
     if (!s->clients.told_lr && lr != s->job->rate.lr) {
         s->clients.told_lr = true; /* schedules change it with every update */
-        clients_name(s, client, who);
         pl_log_detail(
             &s->job->log,
-            "%s set the learning rate to %g, from %g; further changes will not be reported", who,
-            lr, s->job->rate.lr);
+            "%s set the learning rate to %g, from %g; further changes will not be reported",
+            clients_who(s, client).text, lr, s->job->rate.lr);
     }
     pl_engine_set_lr(s->engine, lr);
     return true;
@@ -256,15 +252,14 @@ static bool clients_checkpoint(struct server *s, const char *client) {
 }
 
 static void clients_word(struct server *s, int client, const char *word) {
-    char who[32];
+    const struct pl_who who = clients_who(s, client);
     bool known = false;
-    clients_name(s, client, who);
     if (strncmp(word, "score ", 6) == 0 && client >= s->job->n_workers)
         known = clients_scored(s, word + 6);
     else if (strncmp(word, "lr ", 3) == 0)
         known = clients_lr(s, client, word + 3);
     else if (strcmp(word, "checkpoint") == 0)
-        known = clients_checkpoint(s, who);
+        known = clients_checkpoint(s, who.text);
     else if (client < s->job->n_workers &&
              (strcmp(word, "pause") == 0 || strcmp(word, "resume") == 0)) {
         pl_engine_pause(s->engine, client, *word == 'p', pl_server_now(s));
@@ -273,14 +268,14 @@ static void clients_word(struct server *s, int client, const char *word) {
         (*word == 's' ? pl_exchange_save : pl_exchange_load)(s);
         known = true;
     } else if (strcmp(word, "end") == 0) {
-        pl_log_detail(&s->job->log, "%s ended the run after update %llu", who,
+        pl_log_detail(&s->job->log, "%s ended the run after update %llu", who.text,
                       (unsigned long long)s->view->version);
         pl_membership_left(&s->membership, false); /* they knew */
         pl_engine_end(s->engine);
         known = true;
     }
     if (known || s->clients.n_unknown == CLIENTS_UNKNOWN) return;
-    pl_log_warn(&s->job->log, "%s sent a request that makes no sense: %.60s%s", who, word,
+    pl_log_warn(&s->job->log, "%s sent a request that makes no sense: %.60s%s", who.text, word,
                 ++s->clients.n_unknown == CLIENTS_UNKNOWN ? "; further ones will not be reported"
                                                           : "");
 }

@@ -70,11 +70,10 @@ bool pl_gateway_is_held(struct pl_gateway *g);
 
 /* A worker has lost all its connections, and keeps its seat; or one that had is back; or one has
  * come with a name. Returns false if there is no more news. */
-#define PL_GATEWAY_NAME 64
 struct pl_gateway_move {
     int worker;
     bool away;
-    char name[PL_GATEWAY_NAME]; /* of its certificate, the first time; "": none */
+    char name[PL_WORKER_NAME]; /* of its certificate, the first time; "": none */
 };
 bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out);
 /* The port has something for its clients: an order, a cancel, the newest version. */

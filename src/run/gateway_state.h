@@ -45,7 +45,7 @@ static inline unsigned pl_gateway_beat_s(const struct pl_gateway_conf *conf) {
 struct seat {
     struct seat *next;
     struct pl_gateway *gateway;
-    char key[PL_WIRE_KEY + 1], name[PL_GATEWAY_NAME]; /* of its certificate */
+    char key[PL_WIRE_KEY + 1], name[PL_WORKER_NAME]; /* of its certificate */
     struct pl_link *link;
     int worker;  /* its number, */
     size_t dim;  /* and the length of its vectors */
@@ -130,7 +130,7 @@ struct request {
     size_t n, room;            /* bytes of it so far, and in all */
     uint64_t since_ns, n_came; /* when its first bytes came, and how many did */
     char text[PL_WORD_MAX];
-    char name[PL_GATEWAY_NAME];
+    char name[PL_WORKER_NAME];
     uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
     unsigned beat_s;        /* seconds between two; */
     unsigned standby;       /* the change of the standby that was sent */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/seconds.h"
 #include "sys/clock.h"
@@ -127,16 +128,30 @@ enum pl_removal pl_membership_remove(struct pl_membership *c, int worker, enum p
     return PL_FREED;
 }
 
+static void membership_name(const struct pl_membership *c, int worker, const char *name) {
+    const struct pl_log *log = &c->job->log;
+    if (log->names) snprintf(log->names[worker], sizeof *log->names, "%s", name);
+}
+
 static void membership_tell_gone(const struct pl_membership *c, int worker, const char *how,
                                  bool again) {
     const char *then = again ? ", and it will be restarted" : "";
     int n_here = pl_membership_n_here(c);
     if (n_here > 0)
-        pl_log_warn(&c->job->log, "%s %d %s; the run continues with %d of %d%s",
+        pl_log_warn(&c->job->log, "%s %s; the run continues with %d of %d%s",
                     PL_WHO(&c->job->log, worker), how, n_here, c->job->n_workers, then);
     else
-        pl_log_warn(&c->job->log, "%s %d %s; no worker is left%s", PL_WHO(&c->job->log, worker),
-                    how, then);
+        pl_log_warn(&c->job->log, "%s %s; no worker is left%s", PL_WHO(&c->job->log, worker), how,
+                    then);
+    membership_name(c, worker, "");
+}
+
+void pl_membership_named(struct pl_membership *c, int worker, const char *name) {
+    struct pl_membership_worker *w = &c->worker[worker];
+    if (w->n_checks > 0) membership_tell_gone(c, worker, "left", false); /* the one before it */
+    w->n_checks = 0;
+    /* "worker" is the name in a certificate for which none was chosen */
+    membership_name(c, worker, strcmp(name, "worker") == 0 ? "" : name);
 }
 
 void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
@@ -154,7 +169,7 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here) {
     bool local = membership_is_local(c, worker);
     bool again = local && c->respawn && (client || w->n_stillborn + 1 < MEMBERSHIP_STILLBORN);
     if (!c->begun)
-        pl_log_warn(&c->job->log, "%s %d %s before the run started", PL_WHO(&c->job->log, worker),
+        pl_log_warn(&c->job->log, "%s %s before the run started", PL_WHO(&c->job->log, worker),
                     how);
     else if (client && !ended && !again && pl_membership_n_here(c) > 0)
         w->n_checks = 1;

@@ -60,6 +60,9 @@ void pl_membership_gone(struct pl_membership *c, int worker, bool was_here);
  * client has its place, the next attempt is later, after a time that doubles. */
 void pl_membership_make(struct pl_membership *c, uint64_t now);
 
+/* The worker has a certificate with this name: messages tell it, until it is gone. */
+void pl_membership_named(struct pl_membership *c, int worker, const char *name);
+
 bool pl_membership_is_client(const struct pl_membership *c, int worker); /* not started here */
 /* Ends a worker, as far as it can be ended: see struct pl_host_ops. A process is killed, and the
  * server hangs up on a client; the PL_NEWS_GONE of either follows. */

@@ -308,6 +308,7 @@ static int server_moved(struct server *s) {
     int rc = PL_OK;
     while (!rc && s->gateway && pl_gateway_moved(s->gateway, &m)) {
         struct pl_event back = {.kind = PL_JOIN, .worker = m.worker};
+        if (m.name[0]) pl_membership_named(&s->membership, m.worker, m.name);
         if (m.name[0] && s->conf->named) s->conf->named(s->conf->events_ctx, m.worker, m.name);
         if (m.away)
             rc = pl_engine_disconnected(s->engine, m.worker, server_stamp(s), s->why);

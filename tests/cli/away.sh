@@ -5,9 +5,10 @@
 run="--data digits --model softmax --updates 1000000 --listen 127.0.0.1:0"
 
 # A worker that has joined.
-joined() { # name, port
-    start_worker "$1" "127.0.0.1:$2"
-    await "$work/$1.out" "joined"
+joined() { # name, address, options …
+    said=$work/$1.out
+    start_worker "$@"
+    await "$said" "joined"
 }
 
 stop() { # name: ends the server, and checks the fates of its tasks
@@ -53,8 +54,8 @@ serve back $run --method sync --workers 2 --delay const:t=3 \
     --checkpoint "$work/saved" --checkpoint-every 1
 relay 0
 through=$(cat "$work/relay.port")
-joined near "$port"
-joined far "$through"
+joined near "127.0.0.1:$port"
+joined far "127.0.0.1:$through"
 await "$work/back.err" "worker . joined over the network" # both have
 n=0
 until [ -e "$work/saved/latest" ]; do # of update 1: so long are tasks
@@ -69,14 +70,16 @@ await "$work/back.err" "worker . is back after"
 grep -q "left\|joining again" "$work/back.err" "$work/far.out" && fail "$(cat "$work/back.err")"
 stop back
 
-echo "-- a worker that does not"
+echo "-- a worker that does not: messages tell the name in its certificate"
+"$paceline" keys --out "$work/keys"
+"$paceline" keys --out "$work/keys" --name alice
 # shellcheck disable=SC2086
-serve gone $run --method async --workers 2 --evict 5
-joined stays "$port"
-joined dies "$port"
+serve gone $run --method async --workers 2 --evict 5 --keys "$work/keys"
+joined stays "127.0.0.1:$port" --keys "$work/keys"
+joined dies "127.0.0.1:$port" --keys "$work/keys/alice"
 kill -9 "$worker"
-await "$work/gone.err" "worker 2 lost its connection; it keeps its place for 5 s"
-await "$work/gone.err" "worker 2 lost its connection .* ago and did not return"
-joined next "$port"
+await "$work/gone.err" "worker 2 (alice) lost its connection; it keeps its place for 5 s"
+await "$work/gone.err" "worker 2 (alice) lost its connection .* ago and did not return"
+joined next "127.0.0.1:$port" --keys "$work/keys"
 grep -q "as worker 2 of 2" "$work/next.out" || fail "its place is taken: $(cat "$work/next.out")"
 stop gone
