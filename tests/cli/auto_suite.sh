@@ -5,7 +5,7 @@
 
 suite() { "$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick --folder suite 2>err; }
 suite >out || fail "auto-suite: $(cat err)"
-[ "$(grep -c '^exp .* softmax ' out)" -eq 2 ] || fail "not two scenarios: $(cat out)"
+[ "$(grep -c '^\(exp\|trace\) .* softmax ' out)" -eq 2 ] || fail "not two scenarios: $(cat out)"
 grep -q '^geometric mean of T_auto/T_best [0-9]' out || fail "no summary: $(cat out)"
 grep -q '^not reached although a fixed arm did: 0 ' out || fail "auto fails: $(cat out)"
 grep -q ' inf ' out && fail "nothing was reached: $(cat out)"
@@ -16,11 +16,11 @@ cmp out again || fail "another result: $(cat again)"
 
 echo "-- a folder with files of others"
 mkdir other
-echo "a user's" >other/trace
+echo "a user's" >other/burst
 "$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick --folder other >out 2>err &&
     fail "it writes into a folder with files of others"
-grep -q 'other/trace is not of this script; give another --folder' err || fail "$(cat err)"
-[ "$(cat other/trace)" = "a user's" ] || fail "a file was overwritten"
+grep -q 'other/burst is not of this script; give another --folder' err || fail "$(cat err)"
+[ "$(cat other/burst)" = "a user's" ] || fail "a file was overwritten"
 
 echo "-- what it is not made for"
 "$PACELINE" simulate --method auto:arms=ksync+ssp --model none >out 2>err && fail "ssp is an arm"
