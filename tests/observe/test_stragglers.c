@@ -252,6 +252,9 @@ TEST(sentences_have_numbers) {
     }
     pl_stragglers_sentence(&row[0].found, &ranks, "x", text, 10);
     assert_string_equal(text, "rank 2 is");
+    char names[3][PL_WORKER_NAME] = {"", "", "alice"};
+    pl_stragglers_sentence(&row[0].found, &(struct pl_log){.names = names}, "x", text, 27);
+    assert_string_equal(text, "worker 3 (alice) is slow: ");
     pl_stragglers_sentence(&row[0].found, &log, "x", text, 10);
     assert_string_equal(text, "worker 3 ");
 }
