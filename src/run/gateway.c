@@ -20,6 +20,7 @@
 #define GATEWAY_TLS                                                                                \
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"      \
     "%SERVER_PRECEDENCE"
+#define GATEWAY_TIMEOUT_S 10u
 #define GATEWAY_PER_ADDRESS 1024u
 /* Connections stay with the thread that took them, whichever that was: with several for each
  * worker, vectors that arrive at the same time seldom wait for each other. */
@@ -141,7 +142,7 @@ static int gateway_start(struct pl_gateway *g, const struct pl_address *a, struc
     if (memory > GATEWAY_MOST) memory = GATEWAY_MOST;
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, each, NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, GATEWAY_TIMEOUT_S, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, g->conf.timeout_s, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory, NULL},
         {MHD_OPTION_THREAD_POOL_SIZE, threads, NULL},
         {MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, NULL},
@@ -172,6 +173,7 @@ int pl_gateway_open(const struct pl_gateway_conf *conf, struct pl_gateway **out,
     if (!g) return pl_fail(why, PL_ENOMEM, "out of memory");
     g->conf = *conf;
     if (!g->conf.run) g->conf.run = "";
+    if (!g->conf.timeout_s) g->conf.timeout_s = GATEWAY_TIMEOUT_S;
     g->standby.has = PL_NO_COPY;
     g->lock = pl_lock_new();
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -40,6 +40,8 @@ struct pl_gateway_conf {
     bool local;        /* it may have workers that do not come through the gateway */
     const char *setup; /* what GET /v1/setup tells a worker of this library; NULL: nothing */
     uint64_t slow_ns;  /* see pl_gateway_is_slow(); 0: PL_GATEWAY_SLOW_NS */
+    /* without progress, after which a handshake or a slow sender is cut off; 0: 10 seconds */
+    unsigned timeout_s;
     /* Called by a thread of the gateway when there is news for pl_gateway_moved(). May be NULL. */
     void (*moved)(void *ctx);
     void *moved_ctx;

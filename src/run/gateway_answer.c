@@ -19,7 +19,8 @@ static enum MHD_Result answer_with(struct request *r, unsigned status, struct MH
         r->status = status;
         return MHD_YES;
     }
-    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, GATEWAY_TIMEOUT_S);
+    MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                              r->gateway->conf.timeout_s);
     enum MHD_Result rc = MHD_queue_response(r->connection, status, with);
     MHD_destroy_response(with);
     return rc;

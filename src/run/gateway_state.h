@@ -23,7 +23,6 @@
 
 #define GATEWAY_SECOND UINT64_C(1000000000)
 #define GATEWAY_END_NS (3 * GATEWAY_SECOND) /* for clients to learn that the run has ended */
-#define GATEWAY_TIMEOUT_S 10u               /* without progress: handshakes, slow senders */
 #define GATEWAY_TOGETHER(ns) ((ns) - (ns) % (GATEWAY_SECOND / 4)) /* one look for many waits */
 /* to those whose requests are not carried out */
 #define GATEWAY_MUTE                                                                               \

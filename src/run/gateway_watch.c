@@ -78,7 +78,7 @@ static uint64_t watch_tidy(struct pl_gateway *g) {
     struct seat *away = NULL;
     uint64_t ns = watch_seats(g, &away), now = pl_now_ns(), soon = pl_gateway_standby_look(g, now);
     if (now >= g->tidy_ns) {
-        pl_httpd_tidy(g->httpd, 2 * GATEWAY_TIMEOUT_S * GATEWAY_SECOND);
+        pl_httpd_tidy(g->httpd, 2 * g->conf.timeout_s * GATEWAY_SECOND);
         g->tidy_ns = now + GATEWAY_SECOND;
     }
     bool over = pl_gateway_over(g);

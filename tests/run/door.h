@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "line.h"
 #include "run/gateway.h"
 #include "sys/clock.h"
 #include "sys/thread.h"
@@ -27,6 +28,7 @@ struct door {
     struct crew c;
     struct pl_gateway *gateway;
     char url[64];
+    const char *keys;     /* with which clients knock: see line_open() */
     atomic_int n_reports; /* of clients that did not join, or whose requests are wrong */
     struct pl_log log;
 };
@@ -50,6 +52,7 @@ static inline void door_open_gateway(struct door *d, int n_workers, struct pl_po
     atomic_init(&d->n_reports, 0);
     d->log = (struct pl_log){.say = door_say, .ctx = d};
     d->gateway = NULL;
+    d->keys = g.keys;
     conf.told = door_told;
     conf.told_ctx = d;
     crew_open_with(&d->c, &pl_shm, n_workers, DIM, true, conf);
@@ -89,7 +92,8 @@ static inline void door_close(struct door *d) {
 
 static inline struct pl_link *join(struct door *d, struct pl_newcomer client,
                                    struct pl_welcome *welcome) {
-    struct pl_client_link_conf conf = {.path = d->url, .client = client, .wait_ns = LONG_NS};
+    struct pl_client_link_conf conf = {
+        .path = d->url, .client = client, .wait_ns = LONG_NS, .keys = d->keys};
     struct pl_why why = {""};
     struct pl_link *l = NULL;
     if (pl_http.join->connect(&conf, &l, welcome, &why)) fail_msg("%s", why.text);
@@ -165,19 +169,20 @@ static inline int false_server(char url[64]) {
 }
 
 /* The head of the answer to what was sent. */
-static inline void hear(int sock, char answer[ANSWER]) {
+static inline void hear_on(struct line *l, char answer[ANSWER]) {
     size_t n = 0;
     answer[0] = '\0';
-    for (;;) {
-        struct pollfd p = {.fd = sock, .events = POLLIN};
-        if (poll(&p, 1, 30000) != 1) break;
-        ssize_t got = recv(sock, answer + n, ANSWER - 1 - n, 0);
+    while (!strstr(answer, "\r\n\r\n")) {
+        ssize_t got = line_receive(l, answer + n, ANSWER - 1 - n, 30000);
         if (got <= 0) break;
         n += (size_t)got;
         answer[n] = '\0';
-        if (strstr(answer, "\r\n\r\n")) break;
     }
-    close(sock);
+    line_close(l);
+}
+
+static inline void hear(int sock, char answer[ANSWER]) {
+    hear_on(&(struct line){.sock = sock}, answer);
 }
 
 /* Sends a request, which is written as it is. */
@@ -190,7 +195,9 @@ static inline int send_request(const struct door *d, const char *request) {
 /* The status of the answer. */
 static inline int ask(const struct door *d, const char *request) {
     char answer[ANSWER];
-    hear(send_request(d, request), answer);
+    struct line l = line_open(call(d), d->keys);
+    line_send(&l, request, strlen(request));
+    hear_on(&l, answer);
     return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? (int)strtol(answer + 9, NULL, 10) : 0;
 }
 
@@ -200,6 +207,7 @@ static inline int ask(const struct door *d, const char *request) {
 static inline void door_open_standby(struct door *d, const char *address, int listens) {
     struct pl_why why = {""};
     atomic_init(&d->n_reports, 0);
+    d->keys = NULL;
     d->log = (struct pl_log){.say = door_say, .ctx = d};
     struct pl_gateway_conf conf = {
         .address = address, .socket = listens, .n_clients = 8, .log = &d->log};

@@ -125,17 +125,15 @@ static void fuzz_spoil(struct fuzzer *f) {
 static void fuzz_send(struct fuzzer *f) {
     char answer[4096];
     size_t n = 0;
-    int sock = call(f->to);
-    ssize_t sent = send(sock, f->text, f->n, MSG_NOSIGNAL);
-    if (sent > 0) shutdown(sock, SHUT_WR);
-    struct pollfd p = {.fd = sock, .events = POLLIN};
-    while (draw(f, 8) && n < sizeof answer - 1 && poll(&p, 1, 20) == 1) {
-        ssize_t got = recv(sock, answer + n, sizeof answer - 1 - n, 0);
+    struct line l = line_open(call(f->to), f->to->keys);
+    if (line_send(&l, f->text, f->n) > 0) line_finish(&l);
+    while (draw(f, 8) && n < sizeof answer - 1) {
+        ssize_t got = line_receive(&l, answer + n, sizeof answer - 1 - n, 20);
         if (got <= 0) break;
         n += (size_t)got;
     }
     answer[n] = '\0';
-    close(sock);
+    line_close(&l);
     if (n >= 12 && (memcmp(answer, "HTTP/1.", 7) != 0 || memcmp(answer + 9, "500", 3) == 0))
         fail_msg("%.*s\n%s", (int)f->n, f->text, answer);
     const char *key = strstr(answer, PL_WIRE_SEAT ": ");
@@ -164,13 +162,12 @@ static uint64_t fuzz_requests(void) {
     return given ? strtoull(given, NULL, 10) : 1000;
 }
 
-/* As many as FUZZ_REQUESTS says. Strangers can take the other seats; nobody else's results change.
- */
-TEST(fuzzed_requests_disturb_nobody) {
+/* Strangers can take the other seats; nobody else's results change. */
+static void stands_fuzzed_requests(uint64_t n_requests, const char *keys) {
     static struct fuzzer f;
-    uint64_t n_requests = fuzz_requests(), task = 1;
+    uint64_t task = 1;
     fuzz_open(&f, 91);
-    door_open(&f.d, 3, (struct pl_port_conf){.n_evaluators = 1});
+    door_open_with(&f.d, 3, (struct pl_port_conf){.n_evaluators = 1}, keys);
     struct pl_link *l = join_worker(&f.d, 0);
     for (uint64_t i = 0; i < n_requests; i++) {
         fuzz_once(&f, fuzz_request);
@@ -187,6 +184,18 @@ TEST(fuzzed_requests_disturb_nobody) {
     do pl_shm.port.news(f.d.c.p, CREW_PATIENCE_NS, &n);
     while (n.kind != PL_NEWS_GONE || n.worker != 0);
     door_close(&f.d);
+}
+
+/* As many as FUZZ_REQUESTS says. */
+TEST(fuzzed_requests_disturb_nobody) {
+    stands_fuzzed_requests(fuzz_requests(), NULL);
+}
+
+/* Fewer, each with a handshake of its own. */
+TEST(fuzzed_requests_over_tls_disturb_nobody) {
+    char keys[300];
+    line_keys(keys);
+    stands_fuzzed_requests(fuzz_requests() / 5, keys);
 }
 
 /* --- a server and its standby ---------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include "folder.h"
 #include "sys/certificates.h"
 
-TEST(wrong_requests_are_refused) {
+static void refuses_wrong_requests(const char *keys) {
     static const struct {
         const char *request;
         int status;
@@ -36,7 +36,7 @@ TEST(wrong_requests_are_refused) {
         {"POST /v1/seats" HOST "Paceline-Protocol: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 411},
     };
     struct door d;
-    door_open(&d, 1, (struct pl_port_conf){0});
+    door_open_with(&d, 1, (struct pl_port_conf){0}, keys);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         int status = ask(&d, row[i].request);
         if (status != row[i].status) fail_msg("%s: %d", row[i].request, status);
@@ -44,6 +44,16 @@ TEST(wrong_requests_are_refused) {
     crew_silent(&d.c);
     assert_int_equal(d.n_reports, 2); /* the client that was refused, and one of its requests */
     door_close(&d);
+}
+
+TEST(wrong_requests_are_refused) {
+    refuses_wrong_requests(NULL);
+}
+
+TEST(wrong_requests_over_tls_are_refused) {
+    char keys[300];
+    line_keys(keys);
+    refuses_wrong_requests(keys);
 }
 
 /* Results that are too long, too short, of another task, sent twice, or broken off. */
@@ -153,18 +163,28 @@ TEST(who_may_not_change_the_run_is_told) {
     door_close(&d);
 }
 
-TEST(noise_disturbs_nobody) {
+/* The beginning of a ClientHello, whose other 508 bytes are missing. */
+static const unsigned char hello[] = {22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3};
+
+/* If the server wants keys, some of the noise looks like a handshake, some comes after one instead
+ * of encrypted records, and some is encrypted as a request would be. */
+static void stands_noise(const char *keys) {
     struct door d;
     struct pl_rng rng;
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 90, 0);
-    door_open(&d, 1, (struct pl_port_conf){0});
+    door_open_with(&d, 1, (struct pl_port_conf){0}, keys);
     struct pl_link *l = join_worker(&d, 0);
     for (int i = 0; i < 200; i++) {
-        uint64_t noise[64];
-        for (int k = 0; k < 64; k++) noise[k] = pl_rng_u64(&rng);
-        int sock = call(&d);
-        send(sock, noise, pl_rng_below(&rng, sizeof noise), MSG_NOSIGNAL);
-        close(sock);
+        uint64_t noise[80];
+        for (int k = 0; k < 80; k++) noise[k] = pl_rng_u64(&rng);
+        size_t n = pl_rng_below(&rng, sizeof noise);
+        if (keys && i % 2) memcpy(noise, hello, sizeof hello);
+        struct line line = line_open(call(&d), keys && i % 8 < 2 ? keys : NULL);
+        if (i % 8 == 0)
+            line_send(&line, noise, n);
+        else
+            send(line.sock, noise, n, MSG_NOSIGNAL);
+        line_close(&line);
         if (i % 20) continue;
         crew_tell(&d.c, 0, (uint64_t)i + 1);
         struct pl_order o = take(&d, l, (uint64_t)i + 1);
@@ -175,6 +195,16 @@ TEST(noise_disturbs_nobody) {
     pl_http.link.detach(l);
     crew_news(&d.c, PL_NEWS_GONE, 0);
     door_close(&d);
+}
+
+TEST(noise_disturbs_nobody) {
+    stands_noise(NULL);
+}
+
+TEST(noise_disturbs_nobody_over_tls) {
+    char keys[300];
+    line_keys(keys);
+    stands_noise(keys);
 }
 
 /* --- certificates ----------------------------------------------------------------------------- */
@@ -238,6 +268,26 @@ TEST(only_certificates_that_hold) {
     door_close(&d);
 }
 
+/* TLS asks for a certificate and lets a client in that has none: every request of it is refused. */
+TEST(requests_without_a_certificate_are_refused) {
+    static const char *const request[] = {"GET /healthz" HOST "\r\n", "GET /v1/setup" HOST "\r\n",
+                                          "POST /v1/seats" HOST
+                                          "Paceline-Protocol: 1\r\nContent-Length: 0\r\n\r\n",
+                                          "GET /no/such/thing" HOST "\r\n"};
+    struct door d;
+    char keys[300];
+    line_keys(keys);
+    door_open_with(&d, 1, (struct pl_port_conf){0}, keys);
+    d.keys = "";
+    for (size_t i = 0; i < sizeof request / sizeof *request; i++)
+        assert_int_equal(ask(&d, request[i]), 403);
+    crew_silent(&d.c);
+    assert_int_equal(d.n_reports, 1);
+    d.keys = keys;
+    assert_int_equal(ask(&d, request[0]), 200);
+    door_close(&d);
+}
+
 /* --- slow senders ----------------------------------------------------------------------------- */
 
 static bool closed_by_server(int sock) {
@@ -264,18 +314,43 @@ TEST(one_address_does_not_take_all) {
     door_close(&d);
 }
 
+/* Several addresses together take all connections that there are, and say nothing. The others wait,
+ * and so does a request: when it is answered, some of those before it were cut off. */
+TEST(all_addresses_together_have_a_limit) {
+    enum { MANY = 180, ADDRESSES = 3, ROOM = 2 * (3 + 64) };
+    struct door d;
+    int sock[MANY], closed = 0;
+    char from[32];
+    door_open_gateway(&d, 1, (struct pl_port_conf){0},
+                      (struct pl_gateway_conf){.n_clients = 1, .timeout_s = 1});
+    struct pl_link *l = join_worker(&d, 0);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(from, sizeof from, "127.0.0.%d", 2 + i % ADDRESSES);
+        sock[i] = call_from(&d, from);
+    }
+    assert_int_equal(ask(&d, "GET /healthz" HOST "\r\n"), 200);
+    for (int i = 0; i < MANY; i++) closed += closed_by_server(sock[i]);
+    assert_true(closed > MANY - ROOM);
+    work_on(&d, l, 1);
+    for (int i = 0; i < MANY; i++) close(sock[i]);
+    pl_http.link.detach(l);
+    crew_news(&d.c, PL_NEWS_GONE, 0);
+    door_close(&d);
+}
+
 /* One says nothing, one has stopped in the middle, and one sends a byte now and then for ever: the
- * server hangs up on all of them, and a worker works meanwhile. */
-TEST(slow_senders_are_disconnected) {
+ * server hangs up on all of them, which it reports once, and a worker works meanwhile. */
+static void disconnects_slow_senders(const char *keys) {
     enum { SLOW = 3 };
     struct door d;
     int sock[SLOW], left = SLOW;
     uint64_t task = 1, end = pl_now_ns() + CREW_PATIENCE_NS;
-    door_open(&d, 1, (struct pl_port_conf){0});
+    door_open_gateway(&d, 1, (struct pl_port_conf){0},
+                      (struct pl_gateway_conf){.keys = keys, .timeout_s = 1});
     struct pl_link *l = join_worker(&d, 0);
     for (int i = 0; i < SLOW; i++) sock[i] = call(&d);
-    assert_true(send(sock[1], "POST /v1/se", 11, 0) == 11);
-    assert_true(send(sock[2], "GET /", 5, 0) == 5);
+    for (int i = 1; i < SLOW; i++)
+        assert_true(send(sock[i], keys ? (const char *)hello : "POST /v1/se", 11, 0) == 11);
     for (; left > 0 && pl_now_ns() < end; task++) {
         work_on(&d, l, task);
         for (int i = 0; i < SLOW; i++) {
@@ -289,9 +364,21 @@ TEST(slow_senders_are_disconnected) {
         crew_sleep(500 * MS);
     }
     assert_int_equal(left, 0);
+    while (d.n_reports < 1) crew_sleep(MS);
     pl_http.link.detach(l);
     crew_news(&d.c, PL_NEWS_GONE, 0);
     door_close(&d);
+    assert_int_equal(d.n_reports, 1);
+}
+
+TEST(slow_senders_are_disconnected) {
+    disconnects_slow_senders(NULL);
+}
+
+TEST(stalled_handshakes_are_disconnected) {
+    char keys[300];
+    line_keys(keys);
+    disconnects_slow_senders(keys);
 }
 
 /* A link of 10 kB/s is slow, and no reason to hang up, however long the body is. */
