@@ -302,10 +302,60 @@ static const struct pl_correct correct_clip = {
     .factor = clip_factor,
 };
 
-static const struct pl_entry *const correct_table[] = {
-    &correct_none.id,           &correct_lag.id,  &correct_exp.id,
-    &correct_distance.id,       &correct_gap.id,  &correct_dc.id,
-    &correct_delay_adaptive.id, &correct_clip.id, NULL};
+/* --- brake: clip to a bound that comes down with the gradients ----------------------------------
+ * Gradients that are too stale make the model overshoot, and gradients of a model that overshoots
+ * are longer, so a bound that follows their mean length would give way. This one follows it down,
+ * and up only slowly:
+ *   m = decay m + (1-decay) ||g|| (at first the plain mean),   s = min(m, (1 + rise) s, …),
+ *   g <- g min(1, b s/||g||).
+ * s is at least a tenth of m, so a few very short gradients at the start do not stop the run. */
+
+#define BRAKE_LEAST 0.1
+
+struct brake {
+    double b, decay, rise;
+};
+
+static const struct pl_opt brake_opts[] = {
+    PL_OPT_REAL(struct brake, b, "1.25", 1e-30, 1e30,
+                "maximum norm of a gradient, in lowest mean norms"),
+    PL_OPT_REAL(struct brake, decay, "0.97", 0, 0.9999999, "decay of the running mean of norms"),
+    PL_OPT_REAL(struct brake, rise, "0.0003", 0, 1,
+                "how far the lowest mean may rise per gradient"),
+    PL_OPT_END,
+};
+
+static double brake_factor(const void *conf, struct pl_correct_at *at) {
+    const struct brake *c = conf;
+    double norm = sqrt(at->sum[0]), share = fmax(1 - c->decay, 1 / (double)at->count);
+    double *mean = &at->number[0], *lowest = &at->number[1];
+    if (norm > 0 && isfinite(norm)) {
+        bool first = *mean <= 0;
+        *mean = first ? norm : *mean + share * (norm - *mean);
+        *lowest = first ? norm : fmin(*mean, fmax(*lowest * (1 + c->rise), BRAKE_LEAST * *mean));
+    }
+    double most = c->b * *lowest;
+    return norm > most && most > 0 ? most / norm : 1;
+}
+
+static const struct pl_correct correct_brake = {
+    .id = {"brake", "clip to norm b s, where s is the lowest mean norm so far and rises slowly", "",
+           brake_opts, sizeof(struct brake), PL_NEEDS_SERVER},
+    .n_sums = 1,
+    .sums = clip_sums,
+    .factor = brake_factor,
+};
+
+static const struct pl_entry *const correct_table[] = {&correct_none.id,
+                                                       &correct_lag.id,
+                                                       &correct_exp.id,
+                                                       &correct_distance.id,
+                                                       &correct_gap.id,
+                                                       &correct_dc.id,
+                                                       &correct_delay_adaptive.id,
+                                                       &correct_clip.id,
+                                                       &correct_brake.id,
+                                                       NULL};
 
 const struct pl_family pl_correct_family = {"correct", "how is a stale contribution corrected?",
                                             correct_table};

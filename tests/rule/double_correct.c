@@ -71,6 +71,40 @@ TEST(clip_closed_form) {
     expect_model("nothing", rig_model(&r), -1.8, 0.8, 1e-15);
 }
 
+/* Lengths, means of them, and the lowest mean, which bounds the lengths. */
+TEST(brake_by_hand) {
+    static const struct {
+        double length, moved;
+    } row[] = {
+        {0, 0},      /* no length: nothing is known yet */
+        {4, 4},      /* mean 4, the lowest */
+        {8, 4},      /* mean 6: the lowest stays, and bounds */
+        {2, 2},      /* mean 4 */
+        {1, 1},      /* mean 2.5, the lowest */
+        {5.5, 2.5},  /* mean 4 */
+        {3, 2.5},    /* mean 3.5 */
+        {196.5, 10}, /* mean 100: a tenth of it */
+        {1, 1},      /* mean 50.5 */
+        {1, 1},      /* mean 25.75 */
+        {24.25, 10}, /* mean 25 */
+    };
+    struct rig r = rig_plan(1, "brake:b=1,decay=0.5,rise=0", "sgd", 1);
+    rig_open(&r, 0, 0);
+    double at = 0;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        rig_step(&r, 0, -0.6 * row[i].length, 0.8 * row[i].length);
+        at += row[i].moved;
+        expect_model("brake", rig_model(&r), 0.6 * at, -0.8 * at, 1e-12);
+    }
+    r = rig_plan(1, "brake:b=2,decay=0,rise=0.5", "sgd", 1);
+    rig_open(&r, 0, 0);
+    rig_step(&r, 0, 0, -1);
+    rig_step(&r, 0, 0, -10); /* the lowest rises to 1.5, and then to 2.25 */
+    expect("rises", rig_model(&r)[1], 1 + 3, 1e-15);
+    rig_step(&r, 0, 0, -10);
+    expect("rises again", rig_model(&r)[1], 1 + 3 + 4.5, 1e-15);
+}
+
 /* 11.2 with decay 0 and eps 0, so that C = eta_max |v| with v the last update direction. */
 TEST(gap_by_hand) {
     struct rig r = rig_plan(2, "gap:form=scalar,decay=0,eps=0", "momentum:beta=0.5", 0.1);

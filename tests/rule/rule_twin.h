@@ -13,8 +13,8 @@ struct twin {
     size_t dim;
     double lr, lr_max, decay;
     double *w, *handed;
-    double *mean_square, mean_number; /* of corrections */
-    double *v, *second;               /* of optimizers */
+    double *mean_square, mean_number, lowest; /* of corrections */
+    double *v, *second;                       /* of optimizers */
     double *own[N_WORKERS], bucket;
     enum pl_velocity kind;  /* what Gap-Aware goes by: */
     const double *velocity; /* NULL: the gradient itself */
@@ -113,6 +113,15 @@ static void clip(struct twin *t, const struct twin_member *m, double *out) {
     twin_scale(t, m->g, fmin(1, 0.7 / sqrt(twin_dot(m->g, m->g, t->dim))), out);
 }
 
+static void brake(struct twin *t, const struct twin_member *m, double *out) {
+    double norm = sqrt(twin_dot(m->g, m->g, t->dim)), n = (double)t->n_corrected;
+    double new = n < 10 ? 1 / n : 0.1;
+    t->mean_number = (1 - new) * t->mean_number + new *norm;
+    double least = fmax(t->lowest * 1.01, t->mean_number / 10);
+    t->lowest = n == 1 || t->mean_number < least ? t->mean_number : least;
+    twin_scale(t, m->g, fmin(1, 0.8 * t->lowest / norm), out);
+}
+
 /* The first row of a rule is its default. */
 static const struct {
     const char *spec;
@@ -129,6 +138,7 @@ static const struct {
     {"delay-adaptive", inverse},
     {"delay-adaptive:rule=threshold", threshold},
     {"clip:c=0.7", clip},
+    {"brake:b=0.8,decay=0.9,rise=0.01", brake},
 };
 #define N_CORRECT (sizeof correct_twin / sizeof *correct_twin)
 
