@@ -1,6 +1,5 @@
 /* What a run writes and shows, simulated or real: --log, --events, --record, --log-dir, --history
- * and
- * --dashboard. */
+ * and --dashboard. */
 #ifndef PL_API_SINKS_H
 #define PL_API_SINKS_H
 

@@ -57,7 +57,7 @@ struct pl_host_sharing {
     int (*settle)(void *ctx, int vector, bool used);
 };
 
-/* What a host does for an engine: seven operations, of which start and cancel are required, and
+/* What a host does for an engine: six operations, of which start and cancel are required, and
  * extensions for what some hosts can do. */
 struct pl_host_ops {
     void *ctx;

@@ -78,9 +78,9 @@ bool pl_client_link_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *aga
 int pl_client_link_say(struct pl_link *l, const char *word, uint64_t wait_ns);
 #define PL_WORDS_PER_SECOND 50
 
-/* A evaluator's: copies the newest version to out [dim], with the note that the server added (out
- * and note may be NULL). 0, PL_EUSAGE, PL_ECANCELLED: the run has ended, PL_ETIMEDOUT or PL_EINTR.
- */
+/* An evaluator's: copies the newest version to out [dim], with the note that the server added (out
+ * and note may be NULL). 0, PL_EUSAGE, PL_ECANCELLED (the run has ended), PL_ETIMEDOUT or
+ * PL_EINTR. */
 int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
                           uint64_t note[PL_NOTE_WORDS]);
 

@@ -43,7 +43,7 @@ struct pl_port {
     int n_workers, n_seats, n_words; /* words of bits, one per seat */
     struct pl_liveness *liveness;    /* NULL if workers are threads */
 
-    _Atomic uint64_t *gone;    /* [n_words] set by the evaluator, or by detach() of a thread */
+    _Atomic uint64_t *gone; /* [n_words] set by the watching thread, or by detach() of a thread */
     _Atomic uint64_t *clients; /* [n_words] seats that have one */
     atomic_bool woken;
     uint64_t opened_ns, looked_ns; /* looked: at all mailboxes */

@@ -197,8 +197,7 @@ struct pl_port_conf {
     enum pl_admission (*admit)(void *ctx, const struct pl_newcomer *client, struct pl_why *why);
     void *admit_ctx;
     /* Called by the server's thread after a client was told, shown or spared something. May be
-     * NULL.
-     */
+     * NULL. */
     void (*told)(void *ctx);
     void *told_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
