@@ -400,7 +400,6 @@ static int build_all(struct pl_setup *s, enum pl_host host, struct pl_built *b) 
     *job = (struct pl_job){.method = b->method,
                            .weight_decay = c->weight_decay,
                            .max_norm = c->max_norm,
-                           .ranges = {s->range, s->n_ranges},
                            .n_workers = (int)c->workers,
                            .batch = (uint32_t)c->batch,
                            .seed = (uint64_t)c->seed,

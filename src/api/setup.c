@@ -258,12 +258,8 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     *s = *from;
     s->described = NULL;
     s->method = NULL;
-    s->range = NULL;
-    s->n_ranges = 0;
     s->rules = from->rules ? strdup(from->rules) : NULL;
-    if (pl_setup_ranges(s, from->range, from->n_ranges) || (from->rules && !s->rules)) {
-        free(s->range);
-        free(s->rules);
+    if (from->rules && !s->rules) {
         free(s);
         return PL_ENOMEM;
     }
@@ -294,7 +290,6 @@ void pl_setup_free(pl_setup *s) {
     if (s->described) pl_identity_free(s->described);
     free(s->described);
     free(s->method);
-    free(s->range);
     free(s);
 }
 
@@ -401,18 +396,5 @@ int pl_setup_rows(pl_setup *s, uint32_t n_train, uint32_t n_test, const uint16_t
     memcpy(s->conf.data, ROWS, sizeof ROWS);
     d->n_holders = 1;
     s->data = d;
-    return PL_OK;
-}
-
-int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n) {
-    if (n < 0 || n > PL_SETUP_RANGES)
-        return pl_fail(&s->why, PL_EUSAGE, "a model has at most %d ranges, not %d; merge some",
-                       PL_SETUP_RANGES, n);
-    struct pl_model_range *copy = n > 0 ? malloc((size_t)n * sizeof *copy) : NULL;
-    if (n > 0 && !copy) return pl_fail(&s->why, PL_ENOMEM, "out of memory");
-    if (n > 0) memcpy(copy, range, (size_t)n * sizeof *copy);
-    free(s->range);
-    s->range = copy;
-    s->n_ranges = n;
     return PL_OK;
 }

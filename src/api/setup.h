@@ -97,10 +97,8 @@ struct pl_setup {
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;
     struct pl_function function;
-    struct pl_initial *initial;   /* weights of the program; NULL: none */
-    char *rules;                  /* lines of a layout; NULL: none */
-    struct pl_model_range *range; /* [n_ranges] of the model, owned; NULL: none */
-    int n_ranges;
+    struct pl_initial *initial; /* weights of the program; NULL: none */
+    char *rules;                /* lines of a layout; NULL: none */
     void (*point)(void *ctx, const struct pl_point *p);
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
@@ -113,12 +111,6 @@ struct pl_setup {
     void *made_ctx;
     bool ranks; /* workers are ranks of an MPI job */
 };
-
-#define PL_SETUP_RANGES (1 << 20)
-
-/* Sets the ranges of the model (core/ranges.h), which are copied. They are compared with the model
- * when a run is built. If n is 0, there are none. */
-int pl_setup_ranges(struct pl_setup *s, const struct pl_model_range *range, int n);
 
 /* The delay law: as set, or, for "auto", that of a virtual clock. */
 const char *pl_setup_delay(const struct pl_setup *s);

@@ -126,8 +126,6 @@ int pl_store_commit(struct pl_store *s, double factor, struct pl_measure *measur
     if (measure) measure->dot = s->last && s->progress.n_commits > 1 ? dot : NAN;
     pl_store_release(s, s->newest);
     s->newest = next;
-    pl_vector_complete(s->vectors, next->model_vector);
-    pl_vector_complete(s->vectors, next->lookahead_vector);
     publish_end(s);
     return PL_OK;
 }

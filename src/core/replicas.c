@@ -103,7 +103,6 @@ int pl_replicas_new(int n_workers, struct pl_replicas **out) {
         return PL_ENOMEM;
     }
     for (int i = 0; i < n_workers; i++) b->worker[i].base = b->worker[i].result = -1;
-    pl_vector_complete(b->vectors, first);
     combination_add(&b->last_model, first, 1);
     *out = b;
     return PL_OK;
@@ -187,15 +186,12 @@ void pl_replicas_base_ready(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     if (!w->base_pending) return;
     w->base_pending = false;
-    pl_vector_complete(b->vectors, w->base);
     combination_let_go(b, &w->input); /* it has read them */
 }
 
 void pl_replicas_arrive(struct pl_replicas *b, int worker) {
     struct replica *w = &b->worker[worker];
     w->busy = w->base_pending = false;
-    pl_vector_complete(b->vectors, w->base);
-    pl_vector_complete(b->vectors, w->result);
     combination_let_go(b, &w->input);
 }
 

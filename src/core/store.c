@@ -93,8 +93,6 @@ int pl_store_set_model(struct pl_store *s, const pl_real *w) {
     next->lr = s->newest->lr;
     pl_store_release(s, s->newest);
     s->newest = next;
-    pl_vector_complete(s->vectors, next->model_vector);
-    pl_vector_complete(s->vectors, next->lookahead_vector);
     pl_average_restart(&s->average);
     return PL_OK;
 }
@@ -144,8 +142,6 @@ static void store_first(struct pl_store *s, const pl_real *w0) {
         memcpy(v->model, w0, s->conf.dim * sizeof *w0);
         if (s->looks_ahead) memcpy(v->lookahead, w0, s->conf.dim * sizeof *w0);
     }
-    pl_vector_complete(s->vectors, v->model_vector);
-    pl_vector_complete(s->vectors, v->lookahead_vector);
     v->lr = pl_store_rate(s);
 }
 

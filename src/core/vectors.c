@@ -11,7 +11,6 @@ struct vectors_entry {
     int n_readers; /* 0: the id is free */
     int writer;
     int next; /* the next free id, or PL_NO_VECTOR */
-    bool complete;
 };
 
 struct pl_vectors {
@@ -100,14 +99,6 @@ void pl_vector_release(struct pl_vectors *t, int id) {
     v->at = NULL;
     v->next = t->unused;
     t->unused = id;
-}
-
-void pl_vector_complete(struct pl_vectors *t, int id) {
-    t->entry[id].complete = true;
-}
-
-bool pl_vector_is_complete(const struct pl_vectors *t, int id) {
-    return t->entry[id].complete;
 }
 
 int pl_vector_writer(const struct pl_vectors *t, int id) {

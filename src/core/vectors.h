@@ -33,13 +33,11 @@ void pl_vectors_memory(struct pl_vectors *t, size_t dim, const struct pl_vector_
 /* Puts back what is still in use, then forgets everything. */
 void pl_vectors_free(struct pl_vectors *t);
 
-/* A new vector, not complete, held once by the caller. PL_NO_VECTOR: out of memory. */
+/* A new vector, held once by the caller. PL_NO_VECTOR: out of memory. */
 int pl_vector_add(struct pl_vectors *t, int writer);
 void pl_vector_hold(struct pl_vectors *t, int id);
 void pl_vector_release(struct pl_vectors *t, int id); /* PL_NO_VECTOR is fine */
 
-void pl_vector_complete(struct pl_vectors *t, int id);
-bool pl_vector_is_complete(const struct pl_vectors *t, int id);
 int pl_vector_writer(const struct pl_vectors *t, int id);
 int pl_vector_n_readers(const struct pl_vectors *t, int id);
 int pl_vectors_n(const struct pl_vectors *t); /* ids are below this */

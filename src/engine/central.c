@@ -93,7 +93,6 @@ static int central_take(struct pl_engine *e, const struct pl_action *a, struct p
                                 "it made a group of 2 for a rule that takes one at a time");
     if (!rc) rc = pl_store_lacks(e->store, w->absent, w->n_absent);
     if (rc) return pl_engine_memory(e, "the group", why);
-    pl_vector_complete(e->vectors, w->output);
     e->open.group[e->open.n_group] = (struct pl_group_vector){a->worker, vector};
     e->open.group_id[e->open.n_group++] = w->output;
     w->output = PL_NO_VECTOR;

@@ -325,11 +325,9 @@ struct pl_transport {
     const struct pl_group_ops *group;
 };
 
-/* pl_http has the worker's end alone: its server is one over shared memory with a gateway. */
+/* pl_http has the worker's end alone: its server is one over shared memory with a gateway. The
+ * transport of MPI is in a module of its own (mpi.h). */
 extern const struct pl_transport pl_inproc, pl_shm, pl_http;
-/* All of them, up to NULL; that of MPI is in a module of its own (mpi.h). The suites of
- * tests/transport test each one that is here. */
-extern const struct pl_transport *const pl_transports[];
 
 /* Whether the transport can do what this port needs: PL_OK, or PL_EUSAGE. */
 int pl_transport_check(const struct pl_transport *t, const struct pl_port_conf *conf,

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "choices.h"
 #include "core/recipe.h"
+#include "ranges.h"
 #include "suite_train.h"
 
 #define N_WORKERS 4
@@ -321,7 +322,7 @@ static pl_run *run_of(const char *options, const struct pl_model_range *range, i
                             .init = start_at_half,
                             .gradient = bowl};
     assert_int_equal(pl_setup_function(s, &f), 0);
-    assert_int_equal(pl_setup_ranges(s, range, n), 0);
+    set_ranges(range, n);
     return real ? train(s) : simulate(s);
 }
 
@@ -389,16 +390,15 @@ TEST(tables_are_checked) {
     struct pl_model_range beyond = buffers(DIM - 1, DIM + 1);
     struct pl_function f = {.dim = DIM, .gradient = bowl};
     pl_run *run = NULL;
-    pl_setup *s = make("method=sync updates=3"), *copy;
+    pl_setup *s = make("method=sync updates=3");
     assert_int_equal(pl_setup_function(s, &f), 0);
-    assert_int_equal(pl_setup_ranges(s, &beyond, 1), 0);
-    copy = change(s, NULL);
-    assert_int_equal(pl_setup_ranges(s, NULL, 0), 0);
-    assert_int_equal(pl_simulate(copy, &run), PL_EUSAGE);
-    assert_non_null(strstr(pl_setup_why(copy), "within the model's 40 elements"));
+    set_ranges(&beyond, 1);
+    assert_int_equal(pl_simulate(s, &run), PL_EUSAGE);
+    assert_non_null(strstr(pl_setup_why(s), "within the model's 40 elements"));
+    set_ranges(NULL, 0);
     simulate(s);
     s = make("method=dsgd model=mf data=lowrank:ratings=4000");
-    assert_int_equal(pl_setup_ranges(s, &table[0], 1), 0);
+    set_ranges(&table[0], 1);
     assert_int_equal(pl_simulate(s, &run), PL_EUSAGE);
     assert_non_null(strstr(pl_setup_why(s), "param-groups '1 range' needs the whole model"));
 }

@@ -9,15 +9,21 @@ static int host_run(struct host *h, int worker) {
                        &h->worker[worker].loss, NULL);
 }
 
+/* Whether the worker is writing to the vector: to its result, or to the base that it computes on.
+ */
+static bool host_writes(const struct host *h, int worker, int id) {
+    const struct pl_start *s = &h->worker[worker].start;
+    if (!h->worker[worker].busy) return false;
+    return s->output == id || (s->base == id && !h->worker[worker].base_ready);
+}
+
 /* The model of a task. Nothing of it is being written by another one. */
 static const float *host_input(struct host *h, const struct pl_start *s) {
     struct pl_vectors *v = pl_engine_vectors(h->engine);
     struct pl_mixture m = {.n = s->input ? s->input->n : 0};
     for (int i = 0; i < m.n; i++) {
         int id = s->input->term[i].vector;
-        assert_true(pl_vector_is_complete(v, id));
-        for (int k = 0; k < h->job->n_workers; k++)
-            assert_false(h->worker[k].busy && h->worker[k].start.output == id);
+        for (int k = 0; k < h->job->n_workers; k++) assert_false(host_writes(h, k, id));
         m.c[i] = s->input->term[i].c;
         m.v[i] = pl_vector_at(v, id);
     }
@@ -45,6 +51,7 @@ static int host_start(void *ctx, const struct pl_start *s) {
     state->applied = s->applied;
     h->worker[s->worker].sent = 0;
     h->worker[s->worker].busy = true;
+    h->worker[s->worker].base_ready = false;
     h->worker[s->worker].start = *s;
     h->worker[s->worker].at = at;
     return h->results == HOST_COMPUTES_AT_ONCE ? host_run(h, s->worker) : PL_OK;
@@ -114,7 +121,7 @@ static int host_result(struct host *h, struct pl_event *e) {
         if (s->base != PL_NO_VECTOR) {
             struct pl_event ready = *e;
             ready.kind = PL_BASE_READY;
-            if (pl_engine_event(h->engine, &ready, NULL, &h->why)) return PL_ERUN;
+            if (host_try(h, ready)) return PL_ERUN;
         }
     } else if (v) {
         if (h->results == HOST_COMPUTES) assert_int_equal(host_run(h, e->worker), 0);
@@ -129,6 +136,7 @@ static int host_result(struct host *h, struct pl_event *e) {
 int host_try(struct host *h, struct pl_event e) {
     bool known = e.worker >= 0 && e.worker < h->job->n_workers;
     int rc = known && e.kind == PL_ARRIVE ? host_result(h, &e) : PL_OK;
+    if (known && e.kind == PL_BASE_READY) h->worker[e.worker].base_ready = true;
     if (known && e.kind == PL_LEAVE) {
         h->worker[e.worker].busy = false;
         h->worker[e.worker].sent = 0;

@@ -18,7 +18,7 @@ struct host {
     struct pl_workspace *workspace;
     struct pl_local_state state[HOST_WORKERS];
     struct {
-        bool busy;
+        bool busy, base_ready; /* the engine has been told that its base is complete */
         struct pl_start start; /* of the last task */
         struct pl_task_at at;
         double loss;

@@ -9,6 +9,7 @@
 #include "core/policy.h"
 #include "core/recipe.h"
 #include "learn/task.h"
+#include "ranges.h"
 #include "suite_train.h"
 
 TEST(every_method_as_simulated) {
@@ -242,7 +243,7 @@ TEST(ranges_on_three_servers) {
                  methods[m]);
         pl_setup *s = make("%s", options);
         assert_int_equal(pl_setup_function(s, &f), 0);
-        assert_int_equal(pl_setup_ranges(s, range, 2), 0);
+        set_ranges(range, 2);
         pl_run *run = train(s);
         const float *w = run ? pl_run_weights(run, &n) : NULL;
         for (size_t i = 0; w && i < BOWL_DIM; i++)

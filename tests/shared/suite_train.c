@@ -10,7 +10,7 @@
 
 #include "blocks.h"
 #include "sys/thread.h"
-#include "transport/transport.h"
+#include "transports.h"
 
 /* All ranks go through the same tests; only rank 0 has a run to look at. */
 #define NETWORK "spawn=none listen=127.0.0.1:0"
@@ -36,9 +36,10 @@ static void spawns_find(void) {
     if (n_all > 0) return;
     if (pl_rank() >= 0) spawns[n_all++] = "transport=mpi";
     for (int pass = 0; pass < 2; pass++) {
-        for (const struct pl_transport *const *t = pl_transports; *t && pl_rank() < 0; t++) {
-            bool joins = !(*t)->port.open, forks = joins || (*t)->start->processes;
-            if (joins == (pass == 1) && (!forks || processes_too())) spawns_add(*t, joins);
+        for (size_t i = 0; i < N_TRANSPORTS && pl_rank() < 0; i++) {
+            const struct pl_transport *t = transports[i];
+            bool joins = !t->port.open, forks = joins || t->start->processes;
+            if (joins == (pass == 1) && (!forks || processes_too())) spawns_add(t, joins);
         }
         if (pass == 0) n_started = n_all;
     }

@@ -14,6 +14,7 @@
 #include "sys/clock.h"
 #include "sys/thread.h"
 #include "transport/mpi.h"
+#include "transports.h"
 
 int crew_files(const char *dir) {
     int n = 0;
@@ -102,8 +103,8 @@ bool crew_is_far(const struct pl_transport *t) {
 
 static size_t crew_table(bool near, const struct pl_transport *here[CREW_KINDS]) {
     size_t n = 0;
-    for (size_t i = 0; pl_transports[i]; i++) {
-        const struct pl_transport *t = pl_transports[i];
+    for (size_t i = 0; i < N_TRANSPORTS; i++) {
+        const struct pl_transport *t = transports[i];
         if (near && !(t->port.open && t->shared)) continue;
         if (!t->port.open) t = http_kind(t);
         if (!t) continue; /* it was not built */

@@ -112,7 +112,7 @@ size_t crew_near(const struct pl_transport *const **kinds);
 bool crew_is_far(const struct pl_transport *t);
 
 /* The main() of a program whose tests run with each of the transports that it sets first: those of
- * pl_transports, or MPI if mpirun started it (tests/transport/mpi.sh). There a rank that is not 0
+ * transports.h, or MPI if mpirun started it (tests/transport/mpi.sh). There a rank that is not 0
  * is the worker that rank 0 spawns, again and again. */
 int crew_main(const struct pl_transport *const **kinds, size_t *n_kinds);
 
