@@ -132,11 +132,11 @@ PL_API int pl_setup_describe(pl_setup *setup, const char *kind, int real, const 
 
 /* What the method of a setup consists of, as a JSON object: "name"; "policy", "tuner", "correct",
  * "reduce", "optim", "local", "filter", each as a spec; "parts", the names in each; "needs", as
- * in pl_item; "sends" ("gradients", "deltas", "models" or "ranges"); and five flags, 0 or 1:
- * "synchronous" (every update waits for all workers and is the mean of their gradients), "averages"
- * (it waits, and adds the mean of their changes of the model), "local_steps" (workers take steps
- * between contacts), "any_optimizer" (any optimizer of the worker can take those steps) and
- * "fixed_optim" (this one alone works). Checks the specs alone. Valid until the next call. */
+ * in pl_item; "sends" ("gradients", "deltas", "models" or "ranges"); and flags, 0 or 1:
+ * "synchronous" (an update waits for all workers and is the mean of their gradients), "averages"
+ * (it waits, and adds the mean of their changes), "local_steps" (workers take steps between
+ * contacts), "any_optimizer" (any optimizer can take them), "fixed_optim" (this one alone works),
+ * "keeps_moving" (despite gradients of 0). Checks the specs alone. Valid until the next call. */
 PL_API int pl_setup_method(pl_setup *setup, const char **json);
 
 /* The cores that this process may use: the default of "workers" in a real run. */

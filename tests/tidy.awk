@@ -120,8 +120,7 @@ FNR == 1 {
     max_file = ENVIRON[is_code ? "MAX_CODE_FILE_LINES" : "MAX_FILE_LINES"]
     max_function = ENVIRON[folder ? "MAX_SRC_FUNCTION_LINES" : "MAX_FUNCTION_LINES"]
     is_generic = (folder in generic) && file != methods
-    is_nameless = ((folder ? folder : file ~ /^python\// ? "python" : "") in nameless) &&
-        file != ENVIRON["TRANSLATES"]
+    is_nameless = ((folder ? folder : file ~ /^python\// ? "python" : "") in nameless)
     if (file ~ /^tests\/[^\/]*\.(c|h|sh)$/) breach(file, 1, "belongs into a folder of tests")
     in_comment = in_function = 0
     head = strays = prefix = ""

@@ -39,6 +39,17 @@ static bool method_averages(const struct pl_built *b) {
            method_waits_for_all(&b->job);
 }
 
+/* Whether an update may change parameters whose gradients are 0. It does not if a worker sends one
+ * gradient, remembers nothing but its own model, and the server's optimizer stays as well. */
+static bool method_keeps_moving(const struct pl_job *job) {
+    const void *conf = job->local.conf;
+    const struct pl_local *local = (const struct pl_local *)job->local.entry;
+    int n_kept = local->n_vectors ? local->n_vectors(conf) : 0;
+    bool plain = local->sends == PL_SENDS_GRADIENT && local->steps(conf) == 1 &&
+                 n_kept == (local->model_slot > 0);
+    return !plain || !((const struct pl_optim *)job->optim.entry)->rests;
+}
+
 /* The number of updates after which its filter needs another gradient of the server's own; 0:
  * never. */
 static uint64_t method_reference_every(const struct pl_choice *filter) {
@@ -75,6 +86,7 @@ static void method_print(const struct pl_built *b, struct pl_json *j, const char
     pl_json_text(j, "sends", sends[local->sends]);
     pl_json_whole(j, "local_steps", local->applies_weight_decay);
     pl_json_whole(j, "any_optimizer", local->plain && local->plain(b->job.local.conf));
+    pl_json_whole(j, "keeps_moving", method_keeps_moving(&b->job));
     pl_json_whole(j, "fixed_optim", (optim->needs & PL_NEEDS_ONE_AT_A_TIME) != 0);
     pl_json_whole(j, "reference_every", method_reference_every(&b->job.filter));
     pl_json_whole(j, "synchronous", method_is_synchronous(b));

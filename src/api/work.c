@@ -101,7 +101,8 @@ static int work_setup(struct pl_setup *s, const struct pl_client_link_conf *conf
     if (!rc && (rc = pl_setup_lines(s, text))) pl_fail_in(&s->why, rc, "the server's setup");
     free(text);
     if (rc) return rc;
-    if (strncmp(s->conf.model, "external", 8) == 0)
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    if (kind && kind->by_clients)
         return pl_fail(&s->why, PL_EUSAGE,
                        "the run has a model of other programs; join it with one of them "
                        "(PACELINE=%s)",

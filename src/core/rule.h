@@ -235,8 +235,9 @@ struct pl_optim {
     bool per_worker; /* a vector per worker, in block->own */
     bool decouples;  /* applies at->weight_decay itself; it is not added to contributions */
     enum pl_velocity velocity;
-    double lr;                             /* the learning rate, unless one is given */
-    bool normalises;                       /* a gradient of another scale makes the same step */
+    double lr;       /* the learning rate, unless one is given */
+    bool normalises; /* a gradient of another scale makes the same step */
+    bool rests; /* where a gradient is 0, the model stays, whatever the gradients before were */
     bool (*looks_ahead)(const void *conf); /* NULL: never */
     /* Once per commit, before the blocks; may update at->number. May be NULL. */
     void (*begin)(const void *conf, struct pl_optim_at *at);

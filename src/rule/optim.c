@@ -22,6 +22,7 @@ static PL_VARIANTS(void, sgd_step,
 static const struct pl_optim optim_sgd = {
     .id = {"sgd", "w - eta u", "", pl_no_opts, 0, 0},
     .lr = 0.1,
+    .rests = true,
     .step = sgd_step,
 };
 
@@ -164,6 +165,7 @@ static const struct pl_optim optim_adagrad = {
     .n_vectors = 1,
     .lr = 0.01,
     .normalises = true,
+    .rests = true,
     .step = adagrad_step,
 };
 

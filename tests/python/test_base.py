@@ -119,6 +119,8 @@ class Base(unittest.TestCase):
                 for part in item.method["parts"][family]:
                     self.assertLessEqual(set(known[part].needs), set(item.needs), name)
         self.assertIn("matrix", methods["dsgd"].needs)
+        moving = {name for name, item in methods.items() if item.method["keeps_moving"]}
+        self.assertEqual({"async", "downpour", "dana", "easgd"} & moving, {"dana", "easgd"})
         chain = paceline.Setup(method="sync", reduce="nnm:f=1+trimmed:f=1", workers=7).method()
         self.assertEqual(chain["parts"]["reduce"], ["nnm", "trimmed"])
         self.assertIn("whole-vectors", {n for i in paceline.catalog("attack") for n in i.needs})

@@ -29,6 +29,28 @@ TEST(torch_keeps_the_look_ahead) {
     same(ahead, torch);
 }
 
+/* Two gradients, the second of which is 0: the model stays exactly if the optimizer says so. */
+TEST(a_gradient_of_zero_moves_what_keeps_moving) {
+    int n_resting = 0;
+    for (const struct pl_entry *const *e = pl_optim_family.table; *e; e++) {
+        const double w0[1] = {2};
+        double g[2] = {1, 0};
+        struct pl_store_conf conf = rules_of(1, 1, "none", "mean", (*e)->name, 0.01);
+        struct pl_store *s = store_of(&conf, w0);
+        for (int i = 0; i < 2; i++) {
+            double before = pl_store_newest(s)->model[0];
+            struct pl_member m = {.samples = 1, .factor = 1, .base = pl_store_newest(s)->id};
+            assert_int_equal(pl_store_take(s, &m, pl_store_newest(s), &g[i], PL_FINITE_UNKNOWN), 0);
+            assert_int_equal(pl_store_commit(s, 1, NULL), 0);
+            bool stayed = pl_store_newest(s)->model[0] == before;
+            if (stayed != (i == 1 && ((const struct pl_optim *)*e)->rests))
+                fail_msg("%s: gradient %g", (*e)->name, g[i]);
+            n_resting += stayed;
+        }
+    }
+    assert_true(n_resting >= 2);
+}
+
 TEST(adamw_without_decay_is_adam) {
     double adam[GOLDEN_DIM], adamw[GOLDEN_DIM], decayed[GOLDEN_DIM];
     run("adam", 0.02, 0, false, adam);

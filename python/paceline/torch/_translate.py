@@ -86,8 +86,7 @@ def columns(options: Dict[str, Any]) -> Columns:
         bool(at["any_optimizer"]),
         at["sends"] == "gradients" and not at["local_steps"],
         bool(at["averages"]),
-        # with plain steps a gradient of 0 changes nothing
-        not (at["local"] == "downpour" and at["parts"]["optim"][0] in ("sgd", "adagrad")),
+        bool(at["keeps_moving"]),
         at["optim"],
         at["parts"]["optim"][0],
         bool(at["fixed_optim"]),
@@ -218,7 +217,7 @@ def _optim(optimizer: Any) -> Spec:
 
 def _given_optim(optimizer: Any, at: Columns) -> str:
     """The optimizer that the caller has given beside a wrapped one."""
-    if str(_optim(optimizer)) != "sgd":
+    if _optim(optimizer) != Spec("sgd"):
         raise UsageError(
             f"optim={at.optim} and {type(optimizer).__name__} both set how the server changes the "
             "model; leave out optim, or wrap a plain torch.optim.SGD"
@@ -239,7 +238,7 @@ def _fixed_optim(optimizer: Any, at: Columns) -> Spec:
 
 def refuse_plain(optimizer: Any, at: Columns) -> None:
     """For local rules whose steps the library takes: they are those of plain SGD."""
-    plain = type(optimizer) is torch.optim.SGD and str(_sgd(optimizer)) == "sgd"
+    plain = type(optimizer) is torch.optim.SGD and _sgd(optimizer) == Spec("sgd")
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
     if not plain or len(optimizer.param_groups) > 1:
