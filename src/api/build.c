@@ -133,20 +133,6 @@ static int build_data(struct pl_setup *s, struct pl_built *b) {
                              &b->job.partition, &s->why);
 }
 
-bool pl_setup_timing_alone(const struct pl_setup *s) {
-    return !s->has_function && strcmp(s->conf.model, "none") == 0;
-}
-
-const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
-    char name[PL_NAME_MAX];
-    const char *args;
-    const struct pl_entry *entry = NULL;
-    if (s->has_function || pl_spec_split(s->conf.model, name, &args, NULL) ||
-        pl_entry_find(&pl_model_family, name, &entry, NULL))
-        return NULL;
-    return (const struct pl_model_kind *)entry;
-}
-
 /* The data first, if the model needs any: it is checked before the model reads it. */
 static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b) {
     if (pl_setup_timing_alone(s)) return PL_OK;
@@ -274,11 +260,6 @@ static int build_blas(const struct pl_setup_conf *c, const struct pl_job *job, e
                    "out of memory: %d threads of linear algebra need %.3g GB of address space; "
                    "raise the limit (ulimit -v), or use fewer --threads",
                    n, (n + 1) * (double)BLAS_BUFFER * 1e-9);
-}
-
-bool pl_setup_spawns(const struct pl_setup *s) {
-    const struct pl_model_kind *kind = pl_setup_kind(s);
-    return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->by_clients);
 }
 
 /* Who starts how many workers. */

@@ -367,21 +367,26 @@ const char *pl_identity_why(const struct pl_outcome *out, const struct pl_limits
 int pl_setup_describe(pl_setup *s, const char *kind, int real, const char **header,
                       const char **json) {
     struct pl_built built;
+    struct pl_identity id = {.body = NULL};
     int64_t workers = s->conf.workers;
     int rc = pl_build(s, real ? PL_HOST_REAL : PL_HOST_VIRTUAL, &built);
     if (rc) {
         s->conf.workers = workers;
         return rc;
     }
-    if (s->described) pl_identity_free(s->described);
-    if (!s->described) s->described = calloc(1, sizeof *s->described);
-    if (!s->described || pl_identity_new(s, &built, kind, NULL, NULL, s->described))
-        rc = pl_fail(&s->why, PL_ENOMEM, "out of memory");
+    rc = pl_identity_new(s, &built, kind, NULL, NULL, &id);
     s->conf.workers = workers;
     pl_built_free(&built);
-    if (rc) return rc;
-    *header = s->described->header;
-    *json = s->described->json;
+    if (rc) {
+        pl_identity_free(&id);
+        return pl_fail(&s->why, rc, "out of memory");
+    }
+    free(s->header);
+    free(s->described);
+    *header = s->header = id.header;
+    *json = s->described = id.json;
+    id.header = id.json = NULL;
+    pl_identity_free(&id);
     return PL_OK;
 }
 

@@ -6,7 +6,7 @@
  * The flags (setup.h) are the commands that read the option, KEPT if it is part of the run's
  * definition, so that recordings and checkpoints keep it, and how the page groups runs by it.
  * Options without KEPT specify where the run takes place and which files it writes. */
-#include "api/identity.h"
+#include "api/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -256,7 +256,7 @@ int pl_setup_copy(const pl_setup *from, pl_setup **out) {
     pl_setup *s = malloc(sizeof *s);
     if (!s) return PL_ENOMEM;
     *s = *from;
-    s->described = NULL;
+    s->header = s->described = NULL;
     s->method = NULL;
     s->rules = from->rules ? strdup(from->rules) : NULL;
     if (from->rules && !s->rules) {
@@ -287,7 +287,7 @@ void pl_setup_free(pl_setup *s) {
     }
     pl_initial_release(s->initial);
     free(s->rules);
-    if (s->described) pl_identity_free(s->described);
+    free(s->header);
     free(s->described);
     free(s->method);
     free(s);
@@ -314,6 +314,25 @@ int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     int rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
     if (!rc) s->is_set[pl_setup_find(key) - pl_setup_opts] = true;
     return rc;
+}
+
+bool pl_setup_timing_alone(const struct pl_setup *s) {
+    return !s->has_function && strcmp(s->conf.model, "none") == 0;
+}
+
+const struct pl_model_kind *pl_setup_kind(const struct pl_setup *s) {
+    char name[PL_NAME_MAX];
+    const char *args;
+    const struct pl_entry *entry = NULL;
+    if (s->has_function || pl_spec_split(s->conf.model, name, &args, NULL) ||
+        pl_entry_find(&pl_model_family, name, &entry, NULL))
+        return NULL;
+    return (const struct pl_model_kind *)entry;
+}
+
+bool pl_setup_spawns(const struct pl_setup *s) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    return s->conf.spawn != PL_SPAWN_NONE && !(kind && kind->by_clients);
 }
 
 int64_t pl_setup_resolve(struct pl_setup *s, enum pl_host host) {

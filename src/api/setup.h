@@ -1,6 +1,4 @@
-/* Inside a pl_setup: the options as they were given, and how they become a job. The files of this
- * folder that implement it call each other in a circle: setup.c has the table of options and frees
- * what others hang on a setup (identity.c), and these read the table. */
+/* Inside a pl_setup: the options as they were given (setup.c), and how they become a job. */
 #ifndef PL_API_SETUP_H
 #define PL_API_SETUP_H
 
@@ -90,9 +88,9 @@ struct pl_setup {
     struct pl_setup_conf conf;
     bool is_set[PL_SETUP_OPTS]; /* by index into pl_setup_opts: the caller has set it */
     struct pl_why why;
-    struct pl_identity *described; /* by pl_setup_describe; or NULL */
-    char *method;                  /* by pl_setup_method; or NULL */
-    struct pl_shared_data *data;   /* NULL until a run needs it */
+    char *header, *described;    /* by pl_setup_describe; or NULL */
+    char *method;                /* by pl_setup_method; or NULL */
+    struct pl_shared_data *data; /* NULL until a run needs it */
     /* the library's policies, then those of the program; ends with NULL */
     const struct pl_entry *policy[PL_SETUP_POLICIES + 1];
     bool has_function;

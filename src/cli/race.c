@@ -1,6 +1,5 @@
 /* paceline race: compares several methods on one workload with common random numbers. */
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,83 +19,7 @@ static const char *const race_demo[][2] = {{"data", "fashion"},
                                            {"time", "60"},
                                            {"eval-every", "0.5"}};
 
-/* --- entrants ---------------------------------------------------------------------------- */
-
-static bool race_has(const struct race *r, const char *name) {
-    for (int i = 0; i < r->n; i++)
-        if (strcmp(r->entrant[i].name, name) == 0) return true;
-    return false;
-}
-
-int cli_race_add(struct race *r, const char *name) {
-    if (r->n == RACE_ENTRANTS)
-        return cli_fail(CLI_USAGE, "more than %d methods cannot race at once", RACE_ENTRANTS);
-    if (race_has(r, name)) return cli_fail(CLI_USAGE, "'%.60s' is in the race already", name);
-    struct race_entrant *e = &r->entrant[r->n];
-    e->name = strdup(name);
-    if (!e->name) return cli_fail(CLI_FAILED, "out of memory");
-    r->n++;
-    double *const numbers[] = {e->to_target,
-                               e->within,
-                               e->loss,
-                               e->accuracy,
-                               e->end,
-                               e->staleness,
-                               e->wasted,
-                               e->idle,
-                               e->lr,
-                               e->per_update,
-                               e->predicted_per_update,
-                               e->predicted};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        for (int s = 0; s < RACE_SEEDS; s++) numbers[i][s] = NAN;
-    e->tuned = NAN;
-    if ((int)strlen(name) > r->name_width) r->name_width = (int)strlen(name);
-    return CLI_OK;
-}
-
-void cli_race_free(struct race *r) {
-    for (int i = 0; i < r->n; i++) free(r->entrant[i].name);
-    free(r->entrant);
-    pl_setup_free(r->setup);
-}
-
-/* Whether an option says what the race is about, so that it must be the same for all entrants. */
-static bool race_is_shared(const char *option) {
-    static const char *const shared[] = {"data", "model", "workers",         "delay",
-                                         "net",  "seed",  "target-accuracy", "target-loss"};
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if (strcmp(option, shared[i]) == 0) return true;
-    return false;
-}
-
-int cli_race_setup(const struct race *r, const struct race_entrant *e, pl_setup **out) {
-    char text[1024], *rest = text;
-    if (pl_setup_copy(r->setup, out)) return cli_fail(CLI_FAILED, "out of memory");
-    if (strlen(e->name) >= sizeof text) return cli_fail(CLI_USAGE, "'%.40s…' is too long", e->name);
-    memcpy(text, e->name, strlen(e->name) + 1);
-    int rc = pl_setup_set(*out, "method", strsep(&rest, "@"));
-    while (!rc && rest) {
-        char *key = strsep(&rest, "@"), *value = strchr(key, '=');
-        if (!value) return cli_fail(CLI_USAGE, "in '%s', '@%s' is not @key=value", e->name, key);
-        *value = '\0';
-        if (race_is_shared(key))
-            return cli_fail(CLI_USAGE,
-                            "in '%s': all methods of a race have the same %s; give --%s, or run "
-                            "another race",
-                            e->name, key, key);
-        rc = pl_setup_set(*out, key, value + 1);
-    }
-    if (!rc && isfinite(e->tuned)) {
-        snprintf(text, sizeof text, "%.17g", e->tuned);
-        rc = pl_setup_set(*out, "lr", text);
-    }
-    return rc ? cli_fail(rc, "in '%s': %s", e->name, pl_setup_why(*out)) : CLI_OK;
-}
-
-bool cli_race_has_rate(const struct race_entrant *e) {
-    return strstr(e->name, "@lr=") != NULL;
-}
+/* --- checking ---------------------------------------------------------------------------- */
 
 static int race_check(const struct race *r) {
     /* opens the data once, for all to share; errors are reported for the entrant that has them */
@@ -124,12 +47,6 @@ static int race_check(const struct race *r) {
 static bool race_predicts(pl_setup *one) {
     char delay[RACE_PATH];
     return pl_setup_get(one, "delay", delay, sizeof delay) == PL_OK && strcmp(delay, "auto") != 0;
-}
-
-void cli_race_alone(pl_setup *one) {
-    static const char *const files[] = {"log",     "events",  "record",
-                                        "log-dir", "history", "dashboard"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) pl_setup_set(one, files[i], "");
 }
 
 /* Simulates the coming run from the injected delays alone. The files that an entrant names are left
@@ -187,12 +104,6 @@ static int race_go(struct race *r, struct race_task task, pl_setup *one, char **
     if (trouble) cli_say((void *)(uintptr_t)e->name, 1, trouble);
     pl_run_free(run);
     return status;
-}
-
-bool cli_race_scores(pl_setup *setup) {
-    char model[RACE_PATH] = "";
-    pl_setup_get(setup, "model", model, sizeof model);
-    return strcmp(model, "none") != 0;
 }
 
 static int race_one(struct race *r, struct race_task task, char **line) {
@@ -387,7 +298,7 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
     for (int i = 0; status == CLI_OK && i < n; i++) {
         const char *name = args->n_words ? args->word[i] : race_default[i];
         bool again = r->part || r->shares > 1;
-        if (!again || !race_has(r, name)) status = cli_race_add(r, name);
+        if (!again || !cli_race_has(r, name)) status = cli_race_add(r, name);
     }
     if (status == CLI_OK && r->part && r->n != n)
         status = cli_fail(CLI_FAILED, "'%s' has the results of another race; use another folder",

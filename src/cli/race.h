@@ -1,8 +1,7 @@
-/* A race: its entrants and their results, which race.c (running), race_jobs.c (side by side),
- * race_share.c (several processes), race_tune.c (learning rates), race_file.c (its folder),
- * race_verdict.c (statistics), race_table.c (printing) and race_plot.c (drawing) share. They call
- * each other in a circle: a race runs its jobs and prints, and jobs, tuning and the folder set up
- * and enter entrants of the race (race.c). */
+/* A race: its entrants and their results, which race.c (running), race_entrants.c (who races),
+ * race_jobs.c (side by side), race_share.c (several processes), race_tune.c (learning rates),
+ * race_file.c and race_runs.c (its folder), race_verdict.c (statistics), race_table.c (printing)
+ * and race_plot.c (drawing) share. */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 
@@ -66,6 +65,7 @@ int cli_race_part(const char *folder, int argc, char **argv, bool *closes);
 
 /* Adds an entrant whose results are unknown. CLI_USAGE if there are too many or it is there. */
 int cli_race_add(struct race *r, const char *name);
+bool cli_race_has(const struct race *r, const char *name);
 
 void cli_race_free(struct race *r); /* entrants and setup */
 

@@ -1,6 +1,4 @@
-/* Inside src/data: how rows are stored, the interface of a format, and limits for all formats. The
- * files call each other in a circle: data.c opens a format by its table (table.c), and formats use
- * the arrays and decks of data.c. */
+/* Inside src/data: how rows are stored, the interface of a format, and limits for all formats. */
 #ifndef PL_DATA_ROWS_H
 #define PL_DATA_ROWS_H
 
