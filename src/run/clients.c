@@ -26,8 +26,7 @@ static bool clients_copies(const struct pl_job *job) {
 int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     const struct pl_server_conf *c = s->conf;
     struct pl_clients *g = &s->clients;
-    g->evaluator = -1;
-    g->due = true;
+    g->evaluator = (struct pl_clients_evaluator){.seat = -1, .due = true, .version = PL_NOT_SHOWN};
     if (!c->listen && !s->job->model->kind->by_clients) return PL_OK;
     pl_about_job(s->job, c->model, c->fingerprint, c->half, &g->about);
     snprintf(g->about.requests, sizeof g->about.requests, "%s", c->requests ? c->requests : "none");
@@ -58,82 +57,81 @@ static void clients_enter(struct server *s, struct pl_score *score, struct pl_po
     struct pl_clients *g = &s->clients;
     if (isnan(score->loss) && g->samples > 0) score->loss = g->loss / g->samples;
     g->loss = g->samples = 0;
-    if (s->saver && g->held.w) pl_saver_scored(s->saver, g->held.w, score, p->updates);
+    const float *shown = g->evaluator.held.w;
+    if (s->saver && shown) pl_saver_scored(s->saver, shown, score, p->updates);
     pl_engine_scored(s->engine, score, p);
 }
 
 /* What was shown is held until its numbers have come, so that the model they are about is there. */
 static void clients_release(struct server *s) {
-    struct pl_clients *g = &s->clients;
-    if (!g->reading && !g->pending && g->held.w) pl_engine_let_go(s->engine, &g->held);
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    if (!e->reading && !e->pending && e->held.w) pl_engine_let_go(s->engine, &e->held);
 }
 
 /* Shows the model as it is now to the evaluator that asked. */
 static void clients_show(struct server *s) {
-    struct pl_clients *g = &s->clients;
-    if (clients_copies(s->job) && !g->room && !(g->room = s->ops->vector(s->port, -1))) return;
-    g->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
-    if (pl_server_model(s, g->room, &g->held)) {
-        g->held = (struct pl_model_now){.w = NULL};
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    if (clients_copies(s->job) && !e->room && !(e->room = s->ops->vector(s->port, -1))) return;
+    e->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
+    if (pl_server_model(s, e->room, &e->held)) {
+        e->held = (struct pl_model_now){.w = NULL};
         return;
     }
     struct pl_order order = {0};
     pl_note_pack(&order,
-                 &(struct pl_run_note){.version = g->shown_at.updates, .lr = s->job->rate.lr});
-    g->shown_at.consensus = g->held.consensus;
-    g->reading = s->conf->transport->clients->show(s->port, g->evaluator, g->held.w, order.note);
-    g->evaluator = -1;
-    if (!g->reading) {
-        pl_engine_let_go(s->engine, &g->held);
+                 &(struct pl_run_note){.version = e->shown_at.updates, .lr = s->job->rate.lr});
+    e->shown_at.consensus = e->held.consensus;
+    e->reading = s->conf->transport->clients->show(s->port, e->seat, e->held.w, order.note);
+    if (!e->reading) {
+        pl_engine_let_go(s->engine, &e->held);
         return;
     }
-    g->shown = g->pending = true;
-    g->version = g->shown_at.updates;
-    g->shown_ns = pl_server_now(s);
+    e->pending = true;
+    e->version = e->shown_at.updates;
+    e->shown_ns = pl_server_now(s);
 }
 
 /* Whether it has not been shown the newest version. */
 static bool clients_newer(const struct server *s) {
-    return !s->clients.shown || s->view->version > s->clients.version;
+    uint64_t shown = s->clients.evaluator.version;
+    return shown == PL_NOT_SHOWN || s->view->version > shown;
 }
 
 /* Whether the evaluator is there: it asks, or evaluates. */
 static bool clients_seated(struct server *s, uint64_t now) {
-    struct pl_clients *g = &s->clients;
-    if (!g->seated || !s->conf->transport->clients->is_client(s->port, g->seat)) {
-        g->seated = g->pending = false; /* its numbers will not come */
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    if (e->seat < 0 || !s->conf->transport->clients->is_client(s->port, e->seat)) {
+        e->seat = -1;
+        e->pending = false; /* its numbers will not come */
         clients_release(s);
         return false;
     }
-    return g->pending || now < g->asked_ns + CLIENTS_SEATED_NS;
+    return e->pending || now < e->asked_ns + CLIENTS_SEATED_NS;
 }
 
 /* Questions are answered when they come or never: an evaluator that stops waiting asks again. */
 static void clients_ask(struct server *s, int evaluator) {
-    struct pl_clients *g = &s->clients;
-    g->evaluator = evaluator;
-    g->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
-    g->seated = true;
-    g->seat = evaluator;
-    if (g->pending) g->shown = false; /* it did not see what was shown, or joined again */
-    g->pending = false;
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    e->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
+    e->seat = evaluator;
+    if (e->pending) e->version = PL_NOT_SHOWN; /* it did not see what was shown, or joined again */
+    e->pending = false;
     clients_release(s);
     bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
-    if (!begun || !g->due || g->reading || !clients_newer(s)) return;
-    g->due = false;
+    if (!begun || !e->due || e->reading || !clients_newer(s)) return;
+    e->due = false;
     clients_show(s);
 }
 
 static void clients_done(struct server *s) {
-    s->clients.reading = false;
+    s->clients.evaluator.reading = false;
     clients_release(s);
 }
 
 void pl_clients_score(struct server *s, uint64_t now) {
-    struct pl_clients *g = &s->clients;
     if (!pl_engine_score_due(s->engine, now)) return;
-    g->due = true;
-    if (clients_seated(s, now) || g->samples <= 0) return;
+    s->clients.evaluator.due = true;
+    if (clients_seated(s, now) || s->clients.samples <= 0) return;
     struct pl_score score = {NAN, NAN, NAN};
     struct pl_point p = pl_engine_point(s->engine, now);
     clients_enter(s, &score, &p);
@@ -182,27 +180,27 @@ static bool clients_numbers(const char *at, struct pl_score *score, char *more, 
 
 /* "score VERSION name=value …" */
 static bool clients_scored(struct server *s, const char *args) {
-    struct pl_clients *g = &s->clients;
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
     struct pl_score score = {NAN, NAN, NAN};
     char *end, more[PL_WORD_MAX];
     if (!isdigit((unsigned char)*args)) return false;
-    uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - g->shown_ns;
+    uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - e->shown_ns;
     bool sound = clients_numbers(end, &score, more, sizeof more);
-    if (!g->pending || version != g->version) return sound; /* late */
-    if (!sound || !*end) {                                  /* it could not evaluate this version */
-        g->pending = false;
+    if (!e->pending || version != e->shown_at.updates) return sound; /* late */
+    if (!sound || !*end) { /* it could not evaluate this version */
+        e->pending = false;
         clients_release(s);
         return sound;
     }
-    g->any = true;
+    e->any = true;
     clients_test_loss(s->out, score.test_loss);
     score = (struct pl_score){clients_finite(score.loss), clients_finite(score.test_loss),
                               clients_finite(score.test_accuracy)};
-    if (took > g->longest_ns) g->longest_ns = took;
-    g->shown_at.more = *more ? more : NULL;
-    clients_enter(s, &score, &g->shown_at);
-    g->shown_at.more = NULL;
-    g->pending = false;
+    if (took > e->longest_ns) e->longest_ns = took;
+    e->shown_at.more = *more ? more : NULL;
+    clients_enter(s, &score, &e->shown_at);
+    e->shown_at.more = NULL;
+    e->pending = false;
     clients_release(s);
     return true;
 }
@@ -297,21 +295,20 @@ static void clients_last(struct server *s, const struct pl_news *news) {
 
 /* An evaluator that has joined, and has not asked yet, will. */
 static void clients_expect(struct server *s) {
-    struct pl_clients *g = &s->clients;
-    if (g->seated || !s->conf->transport->clients->is_client(s->port, s->job->n_workers)) return;
-    g->seated = true;
-    g->seat = s->job->n_workers;
-    g->asked_ns = pl_server_now(s);
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    if (e->seat >= 0 || !s->conf->transport->clients->is_client(s->port, s->job->n_workers)) return;
+    e->seat = s->job->n_workers;
+    e->asked_ns = pl_server_now(s);
 }
 
 void pl_clients_end(struct server *s) {
-    struct pl_clients *g = &s->clients;
-    uint64_t limit = 2 * g->longest_ns + CLIENTS_LAST_NS;
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    uint64_t limit = 2 * e->longest_ns + CLIENTS_LAST_NS;
     uint64_t until = pl_now_ns() + (limit < CLIENTS_LAST_MAX_NS ? limit : CLIENTS_LAST_MAX_NS);
-    if (!g->about.needs_evaluator) return;
+    if (!s->clients.about.needs_evaluator) return;
     clients_expect(s);
-    g->due = true; /* whatever was shown last */
-    while (clients_seated(s, pl_server_now(s)) && (g->pending || clients_newer(s)) &&
+    e->due = true; /* whatever was shown last */
+    while (clients_seated(s, pl_server_now(s)) && (e->pending || clients_newer(s)) &&
            pl_now_ns() < until) {
         struct pl_news news;
         s->ops->news(s->port, SERVER_TICK, &news);
@@ -319,7 +316,7 @@ void pl_clients_end(struct server *s) {
         struct pl_point p = pl_engine_point(s->engine, s->end_ns);
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) break;
     }
-    if (g->any || pl_engine_has_score(s->engine)) return;
+    if (e->any || pl_engine_has_score(s->engine)) return;
     struct pl_score score = {NAN, NAN, NAN};
     struct pl_point p = pl_engine_point(s->engine, s->end_ns);
     p.consensus = s->end.consensus;

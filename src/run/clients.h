@@ -1,6 +1,6 @@
 /* What the server does for clients, which are workers of other programs and an evaluator: it tells
  * them about the run, carries out their requests, shows versions to the evaluator and enters its
- * numbers as scores. If other programs compute the model, training losses are those of the results.
+ * numbers as scores. If clients compute the model, training losses are those of the results.
  *
  * Threads: the deciding one. */
 #ifndef PL_RUN_CLIENTS_H
@@ -11,25 +11,29 @@
 
 struct server;
 
+/* There is one at a time. */
+struct pl_clients_evaluator {
+    int seat;                 /* -1: there is none */
+    uint64_t asked_ns;        /* when it last asked for a version, on the run's clock */
+    bool due;                 /* it may have another version */
+    bool reading;             /* it reads `held` */
+    bool pending;             /* its numbers about `shown_at` have not come */
+    bool any;                 /* some have */
+    uint64_t version;         /* the newest that it has seen; PL_NOT_SHOWN: none that counts */
+    struct pl_model_now held; /* what was shown; w is NULL: nothing */
+    struct pl_point shown_at;
+    uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
+    float *room;                   /* for a model that is not a version, in the port's memory */
+};
+#define PL_NOT_SHOWN UINT64_MAX
+
 struct pl_clients {
     struct pl_about about;
     char text[PL_ABOUT_MAX];
     double loss, samples; /* of the results since the last score: the sum over known samples */
 
-    int evaluator;     /* that asked for a version and was not answered; -1: none */
-    uint64_t asked_ns; /* when one last asked, on the run's clock */
-    bool seated;       /* there is one, at the seat with this number */
-    int seat;
-    bool due;     /* it may have another version */
-    bool reading; /* it reads `held` */
-    bool pending; /* its numbers about `shown_at` have not come */
-    bool any;     /* some have: there is an evaluator */
-    bool shown;   /* a version was shown: */
-    uint64_t version;
-    struct pl_model_now held; /* what was shown; w is NULL: nothing */
-    struct pl_point shown_at;
-    uint64_t shown_ns, longest_ns; /* when; and how long an evaluation took at most */
-    float *room;                   /* for a model that is not a version, in the port's memory */
+    struct pl_clients_evaluator evaluator;
+
     bool told_no_saver, told_lr;
     int n_unknown; /* requests that are not known and were reported, of all clients */
 };

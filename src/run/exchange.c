@@ -118,7 +118,7 @@ static int exchange_take(struct server *s, struct pl_store *store, const struct 
         return pl_fail(why, PL_ENOMEM, "out of memory for the weights that are loaded");
     if (r->head.weights) {
         pl_leases_replaced(s->leases, pl_store_newest(store)->id);
-        s->clients.shown = false; /* the evaluator has not seen them */
+        s->clients.evaluator.version = PL_NOT_SHOWN; /* the evaluator has not seen them */
         at += state.dim;
     }
     for (uint64_t i = 0; i < r->head.vectors; i++, at += state.dim)

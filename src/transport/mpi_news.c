@@ -12,8 +12,9 @@ void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
     if (w->presence >= PL_MPI_LEAVING) return;
     w->presence = PL_MPI_LEAVING;
     w->waiting = false;
-    pl_mpi_port_send(p, worker,
-                     &(struct pl_wire){.kind = WIRE_SHUTDOWN, .task = p->chunks[worker].n_total});
+    pl_mpi_port_send(
+        p, worker,
+        &(struct pl_wire){.kind = WIRE_SHUTDOWN, .task = p->mail[worker].chunks.n_total});
 }
 
 /* The worker has no order any more: one that waits is sent. */
@@ -48,34 +49,36 @@ static bool news_admits(struct pl_port *p, int worker, struct pl_newcomer *c, st
 
 /* Answers a client; false: it cannot join. */
 static bool news_answer(struct pl_port *p, int worker) {
-    struct pl_tails *t = &p->tails[worker];
-    struct pl_newcomer client = t->up.newcomer;
+    struct pl_mpi_mail *mail = &p->mail[worker];
+    struct pl_newcomer client = mail->up.newcomer;
     struct pl_why why = {.text = ""};
     if (!news_admits(p, worker, &client, &why)) {
-        snprintf(t->down.text, sizeof t->down.text, "%s", why.text);
+        snprintf(mail->down.text, sizeof mail->down.text, "%s", why.text);
         pl_mpi_port_send_tail(p, worker,
                               &(struct pl_wire){.kind = WIRE_REFUSED,
                                                 .flags = !p->conf.about,
-                                                .n_tail = sizeof t->down.text});
+                                                .n_tail = sizeof mail->down.text});
         return false;
     }
-    t->down.welcome = (struct pl_welcome){.worker = worker,
-                                          .n_workers = p->n_workers,
-                                          .dim = p->dim,
-                                          .speaks = p->worker[worker].speaks};
-    snprintf(t->down.welcome.about, sizeof t->down.welcome.about, "%s", p->conf.about);
-    pl_mpi_port_send_tail(
-        p, worker,
-        &(struct pl_wire){.kind = WIRE_WELCOME, .dim = p->dim, .n_tail = sizeof t->down.welcome});
+    mail->down.welcome = (struct pl_welcome){.worker = worker,
+                                             .n_workers = p->n_workers,
+                                             .dim = p->dim,
+                                             .speaks = p->worker[worker].speaks};
+    snprintf(mail->down.welcome.about, sizeof mail->down.welcome.about, "%s", p->conf.about);
+    pl_mpi_port_send_tail(p, worker,
+                          &(struct pl_wire){.kind = WIRE_WELCOME,
+                                            .dim = p->dim,
+                                            .n_tail = sizeof mail->down.welcome});
     return true;
 }
 
 static void news_hello(struct pl_port *p, int worker, const struct pl_wire *m) {
     struct pl_mpi_worker *w = &p->worker[worker];
     bool waiting = w->waiting;
-    p->chunks[worker].n_total = 0;
-    p->chunks[worker].v = NULL;
-    p->chunks[worker].is_void = false;
+    struct pl_chunks_out *chunks = &p->mail[worker].chunks;
+    chunks->n_total = 0;
+    chunks->v = NULL;
+    chunks->is_void = false;
     *w = (struct pl_mpi_worker){
         .presence = PL_MPI_JOINED, .phase = PL_PHASE_WAITING, .order = w->order, .input = w->input};
     const struct pl_range *last = &p->range[p->n_servers - 1];
@@ -129,8 +132,8 @@ static bool news_result(struct pl_port *p, int worker, const struct pl_wire *m) 
     struct pl_mpi_worker *w = &p->worker[worker];
     if (w->work == PL_MPI_IDLE) return false;
     w->result = news_judge(w, m);
-    if (m->n_tail > 0 && m->n_tail <= sizeof p->tails->up.absent) {
-        w->result.absent = p->tails[worker].up.absent;
+    if (m->n_tail > 0 && m->n_tail <= sizeof p->mail->up.absent) {
+        w->result.absent = p->mail[worker].up.absent;
         w->result.n_absent = (uint32_t)(m->n_tail / sizeof *w->result.absent);
         w->held = true;
     }
@@ -172,7 +175,7 @@ static void news_bye(struct pl_port *p, int worker) {
 
 static void news_word(struct pl_port *p, int worker, uint64_t n) {
     struct pl_mpi_worker *w = &p->worker[worker];
-    char *word = p->tails[worker].up.word;
+    char *word = p->mail[worker].up.word;
     if (!w->speaks || n >= PL_WORD_MAX || !pl_greeting_printable(word, n)) return;
     word[n] = '\0';
     pl_port_enqueue(&p->queue, PL_NEWS_WORD, worker, NULL);
@@ -193,7 +196,7 @@ void pl_mpi_port_release(struct pl_port *p, int worker) {
 
 /* A message, with its tail. */
 static void news_take(struct pl_port *p, int worker) {
-    const struct pl_wire m = p->in[worker];
+    const struct pl_wire m = p->mail[worker].in;
     switch (m.kind) {
     case WIRE_HELLO: news_hello(p, worker, &m); break;
     case WIRE_RESULT:
@@ -214,9 +217,9 @@ static void news_take(struct pl_port *p, int worker) {
 }
 
 static void news_read(struct pl_port *p, int worker) {
-    const struct pl_wire *m = &p->in[worker];
+    const struct pl_wire *m = &p->mail[worker].in;
     p->worker[worker].tail_comes = m->n_tail > 0;
-    if (m->n_tail > sizeof p->tails->up)
+    if (m->n_tail > sizeof p->mail->up)
         pl_mpi_break(pl_mpi_port_rank(p, worker));
     else if (m->n_tail > 0)
         pl_mpi_port_receive_tail(p, worker, m);
@@ -244,7 +247,7 @@ bool pl_mpi_port_poll(struct pl_port *p) {
     MPI_Testsome(3 * p->n_workers, p->request, &n, p->which, MPI_STATUSES_IGNORE);
     pl_exchange_answer(&p->exchange);
     for (int w = 0; w < p->n_workers && p->n_moving > 0; w++)
-        if (pl_chunks_sent(&p->chunks[w])) p->n_moving--;
+        if (pl_chunks_sent(&p->mail[w].chunks)) p->n_moving--;
     if (n == MPI_UNDEFINED || pl_mpi_broken()) return false;
     /* what was sent first: a result may free its worker for the next order */
     for (int i = 0; i < n; i++)
@@ -283,6 +286,6 @@ void pl_mpi_port_news(struct pl_port *p, uint64_t wait_ns, struct pl_news *out) 
         if (now - began >= wait_ns) return;
         pl_wire_pause(&p->wake_server, seen, now - quiet, wait_ns - (now - began), p->n_moving > 0);
     }
-    if (out->kind == PL_NEWS_WORD) out->word = p->tails[out->worker].up.word;
+    if (out->kind == PL_NEWS_WORD) out->word = p->mail[out->worker].up.word;
     if (out->word || out->result.n_absent > 0) p->shown = out->worker;
 }

@@ -27,15 +27,10 @@ static bool port_follows(void) {
 
 static void port_free(struct pl_port *p) {
     free(p->worker);
-    free(p->in);
-    free(p->tails);
-    free(p->outbox);
+    free(p->mail);
     free(p->request);
     free(p->which);
-    free(p->chunks);
     free(p->queue.news);
-    free(p->terms);
-    free(p->exchanges);
     pl_port_memory_free(&p->memory);
     free(p);
 }
@@ -47,32 +42,26 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     if (shared) pl_mpi_memory_begin(&p->memory);
     size_t n = (size_t)p->n_workers;
     p->worker = calloc(n, sizeof *p->worker);
-    p->in = calloc(n, sizeof *p->in);
-    p->tails = calloc(n, sizeof *p->tails);
-    p->outbox = calloc(n, sizeof *p->outbox);
+    p->mail = calloc(n, sizeof *p->mail);
     p->request = calloc(3 * n, sizeof(*p->request));
     p->which = calloc(3 * n, sizeof *p->which);
-    p->chunks = calloc(n, sizeof *p->chunks);
-    p->terms = calloc(n, sizeof *p->terms);
-    p->exchanges = calloc(n, sizeof *p->exchanges);
     /* of each worker: joined, two bases and results (one of an order that was replaced), a word,
      * gone */
-    if (!pl_port_queue_new(&p->queue, 7 * p->n_workers) || !p->worker || !p->in || !p->tails ||
-        !p->outbox || !p->request || !p->which || !p->chunks || !p->terms || !p->exchanges ||
-        pl_group_open(p))
+    if (!pl_port_queue_new(&p->queue, 7 * p->n_workers) || !p->worker || !p->mail || !p->request ||
+        !p->which || pl_group_open(p))
         return pl_fail(why, PL_ENOMEM, "out of memory for %d workers", p->n_workers);
     return PL_OK;
 }
 
 static void port_listen(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++) {
-        pl_outbox_new(&p->outbox[w], pl_mpi_port_rank(p, w), WIRE_DOWN);
-        pl_chunks_new(&p->chunks[w]);
+        pl_outbox_new(&p->mail[w].outbox, pl_mpi_port_rank(p, w), WIRE_DOWN);
+        pl_chunks_new(&p->mail[w].chunks);
         p->request[w] = MPI_REQUEST_NULL;
         p->request[p->n_workers + w] = MPI_REQUEST_NULL;
         p->request[2 * p->n_workers + w] = MPI_REQUEST_NULL;
         if (port_follows()) continue;
-        MPI_Recv_init(&p->in[w], sizeof *p->in, MPI_BYTE, pl_mpi_port_rank(p, w), WIRE_UP,
+        MPI_Recv_init(&p->mail[w].in, sizeof p->mail->in, MPI_BYTE, pl_mpi_port_rank(p, w), WIRE_UP,
                       pl_mpi_comm(), &p->request[w]);
         MPI_Start(&p->request[w]);
     }
@@ -124,7 +113,7 @@ static float *port_vector(struct pl_port *p, int writer) {
 /* --- sending and receiving --------------------------------------------------------------- */
 
 void pl_mpi_port_send(struct pl_port *p, int worker, const struct pl_wire *w) {
-    pl_outbox_send(&p->outbox[worker], w);
+    pl_outbox_send(&p->mail[worker].outbox, w);
 }
 
 /* The request for what is sent to a worker. It is free: the worker has answered its last order, so
@@ -159,18 +148,18 @@ void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_o
 
 void pl_mpi_port_send_tail(struct pl_port *p, int worker, const struct pl_wire *w) {
     pl_mpi_port_send(p, worker, w);
-    MPI_Isend(&p->tails[worker].down, (int)w->n_tail, MPI_BYTE, pl_mpi_port_rank(p, worker),
+    MPI_Isend(&p->mail[worker].down, (int)w->n_tail, MPI_BYTE, pl_mpi_port_rank(p, worker),
               WIRE_TAIL, pl_mpi_comm(), port_sending(p, worker));
 }
 
 void pl_mpi_port_receive_tail(struct pl_port *p, int worker, const struct pl_wire *w) {
     p->n_moving++;
-    MPI_Irecv(&p->tails[worker].up, (int)w->n_tail, MPI_BYTE, pl_mpi_port_rank(p, worker),
-              WIRE_TAIL, pl_mpi_comm(), &p->request[p->n_workers + worker]);
+    MPI_Irecv(&p->mail[worker].up, (int)w->n_tail, MPI_BYTE, pl_mpi_port_rank(p, worker), WIRE_TAIL,
+              pl_mpi_comm(), &p->request[p->n_workers + worker]);
 }
 
 static void port_send_chunks(struct pl_port *p, int worker, const float *v, size_t n) {
-    if (pl_chunks_send(&p->chunks[worker], &p->cut, pl_mpi_port_rank(p, worker), v, n))
+    if (pl_chunks_send(&p->mail[worker].chunks, &p->cut, pl_mpi_port_rank(p, worker), v, n))
         p->n_moving++;
 }
 
@@ -185,8 +174,8 @@ static void port_written(struct pl_port *p, const float *v, size_t n) {
     for (int w = 0; w < p->n_workers && !pl_mpi_broken(); w++) {
         if (!p->worker[w].upcoming) continue;
         if (!v)
-            p->chunks[w].is_void = p->chunks[w].v != NULL;
-        else if (!p->chunks[w].is_void)
+            p->mail[w].chunks.is_void = p->mail[w].chunks.v != NULL;
+        else if (!p->mail[w].chunks.is_void)
             port_send_chunks(p, w, v, n);
     }
 }
@@ -206,7 +195,7 @@ static void port_keep_terms(struct pl_port *p, int worker, const struct pl_order
         if (!pl_wire_finish(sending, 1, pl_mpi_port_rank(p, worker))) return;
         p->n_moving--;
     }
-    struct pl_wire_terms *t = &p->terms[worker];
+    struct pl_wire_terms *t = &p->mail[worker].terms;
     t->n = (uint64_t)o->n_inputs;
     for (int i = 0; i < o->n_inputs; i++) {
         int writer = o->input[i].writer;
@@ -234,7 +223,7 @@ static bool port_keep(struct pl_port *p, int worker, const struct pl_order *o) {
 /* Whether chunks that the worker was sent before its order are not those of v: they are void. What
  * it had is overwritten in part. What is still being sent may change meanwhile: it is not used. */
 static bool port_void_chunks(struct pl_port *p, int worker, const float *v) {
-    struct pl_chunks_out *o = &p->chunks[worker];
+    struct pl_chunks_out *o = &p->mail[worker].chunks;
     if (!o->v || (o->v == v && !o->is_void)) return false;
     if (pl_chunks_void(o, &p->cut, pl_mpi_port_rank(p, worker))) p->n_moving++;
     p->worker[worker].stamp = 0;
@@ -276,13 +265,13 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker) {
             port_send_chunks(p, worker, input->v, p->dim);
         else
             pl_mpi_port_send_vector(p, worker, o, input->v);
-        p->chunks[worker].v = NULL;
+        p->mail[worker].chunks.v = NULL;
         w->stamp = strips ? 0 : input->stamp;
     } else if (terms) {
-        MPI_Isend(&p->terms[worker], sizeof *p->terms, MPI_BYTE, pl_mpi_port_rank(p, worker),
-                  WIRE_TERMS, pl_mpi_comm(), port_sending(p, worker));
+        MPI_Isend(&p->mail[worker].terms, sizeof p->mail->terms, MPI_BYTE,
+                  pl_mpi_port_rank(p, worker), WIRE_TERMS, pl_mpi_comm(), port_sending(p, worker));
     }
-    if (o->stays || terms) p->exchanges[worker] = true;
+    if (o->stays || terms) p->mail[worker].exchanges = true;
     w->sent = *o;
     w->sent_ns = pl_now_ns();
     w->work = PL_MPI_BUSY;
@@ -359,8 +348,8 @@ static void port_wake(struct pl_port *p) {
  * exchange is not settled; -1: all are done. */
 static int port_unsettled(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
-        if (pl_mpi_is_here(&p->worker[w]) || !pl_outbox_sent(&p->outbox[w]) ||
-            p->chunks[w].moving || p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
+        if (pl_mpi_is_here(&p->worker[w]) || !pl_outbox_sent(&p->mail[w].outbox) ||
+            p->mail[w].chunks.moving || p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_mpi_port_rank(p, w);
     return pl_exchange_settled(&p->exchange) ? -1 : 0;
@@ -373,7 +362,7 @@ static void port_close_exchange(struct pl_port *p) {
         if (pl_mpi_is_here(&p->worker[w])) return;
     p->closed = true;
     for (int w = 0; w < p->n_workers; w++)
-        if (p->exchanges[w]) pl_mpi_port_send(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
+        if (p->mail[w].exchanges) pl_mpi_port_send(p, w, &(struct pl_wire){.kind = WIRE_CLOSE});
 }
 
 static void port_shutdown(struct pl_port *p, uint64_t wait_ns) {
@@ -400,7 +389,7 @@ static void port_close(struct pl_port *p) {
     if (pl_mpi_broken() || !pl_group_close(p)) return;
     pl_exchange_close(&p->exchange);
     for (int w = 0; w < p->n_workers; w++) {
-        pl_outbox_free(&p->outbox[w]);
+        pl_outbox_free(&p->mail[w].outbox);
         if (port_follows()) continue;
         MPI_Cancel(&p->request[w]);
         MPI_Wait(&p->request[w], MPI_STATUS_IGNORE);

@@ -47,25 +47,28 @@ struct pl_mpi_worker {
     bool held;               /* news has its tail: nothing is read until that was taken */
 };
 
-struct pl_tails {
+/* What is being sent to a worker and received from it, with the requests of the port. */
+struct pl_mpi_mail {
+    struct pl_wire in;
     union pl_wire_tail up, down;
+    struct pl_wire_terms terms; /* of the latest order */
+    struct pl_outbox outbox;
+    struct pl_chunks_out chunks;
+    bool exchanges; /* it may ask other ranks for vectors, or be asked */
 };
 
 struct pl_port {
     int n_workers;
     size_t dim;
     struct pl_port_memory memory;
-    struct pl_mpi_worker *worker;
-    struct pl_wire *in;       /* [n_workers] */
-    struct pl_tails *tails;   /* [n_workers] */
-    struct pl_outbox *outbox; /* [n_workers] */
+    struct pl_mpi_worker *worker; /* [n_workers] */
+    struct pl_mpi_mail *mail;     /* [n_workers] */
     /* [3][n_workers]: persistent, for small messages; vectors being received; vectors or terms
      * being sent */
     MPI_Request *request;
     int *which; /* what a test found */
     int n_moving;
-    struct pl_cut_vector cut;     /* of vectors that are sent in chunks, */
-    struct pl_chunks_out *chunks; /* [n_workers] which these are */
+    struct pl_cut_vector cut; /* of vectors that are sent in chunks */
 
     struct pl_port_queue queue;
     int shown;                /* the worker whose tail the last news has; -1: none */
@@ -74,8 +77,7 @@ struct pl_port {
     atomic_uint wake_server; /* the server sleeps here */
 
     struct pl_exchange exchange;
-    struct pl_wire_terms *terms; /* [n_workers] of the latest order */
-    bool *exchanges, closed;     /* [n_workers] it may ask or be asked; all were sent CLOSE */
+    bool closed; /* all that exchange were sent CLOSE */
 
     bool (*over)(void *ctx); /* of the conf */
     void *over_ctx;
@@ -101,7 +103,7 @@ void pl_mpi_port_send_order(struct pl_port *p, int worker);
 void pl_mpi_port_send_vector(struct pl_port *p, int worker, const struct pl_order *o,
                              const float *v);
 void pl_mpi_port_receive_vector(struct pl_port *p, int worker, const struct pl_order *o);
-/* Tails: p->tails[worker].down, and .up. */
+/* Tails: p->mail[worker].down, and .up. */
 void pl_mpi_port_send_tail(struct pl_port *p, int worker, const struct pl_wire *w);
 void pl_mpi_port_receive_tail(struct pl_port *p, int worker, const struct pl_wire *w);
 

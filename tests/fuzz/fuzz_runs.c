@@ -227,12 +227,12 @@ static void request(const uint8_t *data, size_t n) {
     pl_engine_set_lr(engine, b->job.rate.lr);
     s.engine = engine;
     s.view = pl_engine_view(s.engine);
-    s.clients.evaluator = -1;
+    s.clients.evaluator.seat = -1;
     while (rest.n > 0) {
         char word[PL_WORD_MAX];
         size_t length = 0;
         int client = (int)(fuzz_number(&rest, 1) % (WORKERS + 1));
-        s.clients.pending = client == WORKERS; /* an evaluator's numbers are awaited */
+        s.clients.evaluator.pending = client == WORKERS; /* an evaluator's numbers are awaited */
         while (rest.n > 0 && length + 1 < sizeof word) {
             int c = (int)fuzz_number(&rest, 1);
             if (c == '\n') break;
