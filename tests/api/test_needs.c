@@ -1,6 +1,7 @@
 /* What a run needs and what it is offered: choices that do not go together are refused in one
- * sentence, which says what was given and what to type instead. */
+ * sentence, which says what was given and what to type instead; so is a default that fails. */
 #include "api/setup.h"
+#include "base/opt.h"
 #include "blocks.h"
 #include "setups.h"
 
@@ -89,4 +90,27 @@ TEST(test_defaults) {
         pl_setup *s = setup_of("workers=4 %s", options[i]);
         if (pl_setup_check(s)) fail_msg("%s: %s", options[i], pl_setup_why(s));
     }
+}
+
+/* --- a default that cannot be set ----------------------------------------------------------- */
+
+static bool parsing_fails;
+
+int __real_pl_opt_parse(const struct pl_opt *opts, void *conf, const char *text, int n_workers,
+                        struct pl_why *why);
+int __wrap_pl_opt_parse(const struct pl_opt *opts, void *conf, const char *text, int n_workers,
+                        struct pl_why *why);
+int __wrap_pl_opt_parse(const struct pl_opt *opts, void *conf, const char *text, int n_workers,
+                        struct pl_why *why) {
+    if (parsing_fails) return PL_EUSAGE;
+    return __real_pl_opt_parse(opts, conf, text, n_workers, why);
+}
+
+TEST(a_default_that_fails_is_reported) {
+    pl_setup *s = NULL;
+    parsing_fails = true;
+    assert_int_equal(pl_setup_new(&s), PL_EUSAGE);
+    assert_null(s);
+    parsing_fails = false;
+    s = plain();
 }

@@ -14,6 +14,7 @@
 #include "opened.h"
 #include "run/checkpoint.h"
 #include "run/tensors.h"
+#include "suite_train.h"
 
 /* A checkpoint in folder d. */
 static const char *test_file(uint64_t updates) {
@@ -415,6 +416,62 @@ TEST(a_killed_writer_leaves_a_whole_one) {
     printf("%llu written, %d cut in the middle\n", (unsigned long long)last, n_cut);
     test_write(last + 1, 2);
     assert_int_equal(folder_count(folder_path("d")), 3); /* nothing of the dead is left */
+}
+
+/* --- a checkpoint that is not finite --------------------------------------------------------- */
+
+/* Writes a checkpoint like the one in `from`, with weights that are not finite. */
+static void write_spoilt(const char *from, const char *to) {
+    static const char *const keys[] = {"updates", "setup", "run", "origin"};
+    struct pl_tensors *t = NULL;
+    struct pl_tensor tensor[64];
+    struct pl_meta meta[4];
+    struct pl_why why = {.text = ""};
+    size_t n_meta = 0;
+    if (pl_tensors_read(from, &t, &why)) fail_msg("%s", why.text);
+    size_t n = pl_tensors_count(t);
+    assert_true(n <= 64);
+    for (size_t i = 0; i < 4; i++)
+        if (pl_tensors_meta(t, keys[i]))
+            meta[n_meta++] = (struct pl_meta){.key = keys[i], .value = pl_tensors_meta(t, keys[i])};
+    for (size_t i = 0; i < n; i++) {
+        tensor[i] = *pl_tensors_at(t, i);
+        float *copy = malloc(tensor[i].bytes + 1);
+        assert_non_null(copy);
+        memcpy(copy, tensor[i].data, tensor[i].bytes);
+        if (strncmp(tensor[i].name, "run.", 4) != 0) copy[0] = NAN;
+        tensor[i].data = copy;
+    }
+    if (pl_tensors_write(to, tensor, n, meta, n_meta, &why)) fail_msg("%s", why.text);
+    for (size_t i = 0; i < n; i++) free((void *)tensor[i].data);
+    pl_tensors_free(t);
+}
+
+TEST(resuming_skips_what_is_not_finite) {
+    char dir[200], last[1024], bad[300], latest[300], other[300];
+    struct pl_saved *saved = NULL;
+    struct pl_why skipped = {.text = ""}, why = {.text = ""};
+    snprintf(dir, sizeof dir, "%s", folder_path("checkpoints"));
+    pl_setup *s = make("method=async model=quadratic:dim=5 workers=2 transport=inproc updates=50 "
+                       "checkpoint=%s",
+                       dir);
+    train(s);
+    assert_int_equal(pl_checkpoint_find(dir, last, sizeof last, &why), 0);
+    snprintf(bad, sizeof bad, "%s/checkpoint-0000000099.safetensors", dir);
+    write_spoilt(last, bad);
+    snprintf(latest, sizeof latest, "%s/latest", dir);
+    unlink(latest);
+    /* the one before it was cut short */
+    snprintf(other, sizeof other, "%s/checkpoint-0000000098.safetensors", dir);
+    FILE *f = fopen(other, "w");
+    assert_true(f && fputs("{}", f) >= 0 && fclose(f) == 0);
+    assert_int_equal(symlink("checkpoint-0000000099.safetensors", latest), 0);
+    if (pl_checkpoint_read_last(dir, &saved, &skipped, &why)) fail_msg("%s", why.text);
+    assert_string_equal(pl_saved_path(saved), last);
+    if (!strstr(skipped.text, "not finite") ||
+        !strstr(skipped.text, "; 1 other checkpoint cannot be used either; resuming from"))
+        fail_msg("%s", skipped.text);
+    pl_saved_free(saved);
 }
 
 ALL_TESTS_BETWEEN(folder_make, folder_clear)

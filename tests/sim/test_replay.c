@@ -285,4 +285,24 @@ static int teardown(void **state) {
     return recorded_end(names, sizeof names / sizeof *names);
 }
 
+/* ---- runs that clients computed ---- */
+
+/* Their gradients are not in the recording. */
+TEST(runs_of_clients_are_not_replayed) {
+    struct pl_recorder *r = NULL;
+    struct pl_why why = {.text = ""};
+    pl_run *run = NULL;
+    const char *path = fresh("recording");
+    assert_int_equal(pl_recorder_open(path,
+                                      "program=0\nformat=3\nmodel=external:dim=5\nworkers=2\n", 2,
+                                      1, &r, &why),
+                     0);
+    pl_recorder_end(r, 1, 0, NULL, 0);
+    assert_int_equal(pl_recorder_close(r, &why), 0);
+    pl_setup *s = plain();
+    assert_int_equal(pl_replay(s, path, &run), PL_EUSAGE);
+    if (!strstr(pl_setup_why(s), "model 'external' is computed by other programs"))
+        fail_msg("%s", pl_setup_why(s));
+}
+
 ALL_TESTS_BETWEEN(recorded_begin, teardown)

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "suite_transport.h"
 #include "sys/futex.h"
+#include "sys/process.h"
 #include "sys/segment.h"
 
 static void result_is(struct crew *c, int worker, uint64_t task) {
@@ -334,4 +335,25 @@ TEST(segments_have_no_name_and_keep_their_size) {
     pl_segment_free(&s);
     assert_int_equal(pl_segment_new(0, true, &s), PL_ENOMEM);
     assert_int_equal(pl_segment_new(SIZE_MAX, false, &s), PL_ENOMEM);
+}
+
+/* --- signals across fork ------------------------------------------------------------------- */
+
+static int count_blocked(void *arg) {
+    sigset_t now;
+    int n = 0;
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    for (int i = 1; i < 32; i++) n += sigismember(&now, i) == 1;
+    return n;
+}
+
+/* Neither a new process nor its parent has a signal blocked that was not before. */
+TEST(signals_are_blocked_only_across_a_fork) {
+    char how[96];
+    int before = count_blocked(NULL);
+    int pid = pl_process_start("mask", count_blocked, NULL);
+    assert_true(pid > 0);
+    assert_int_equal(count_blocked(NULL), before);
+    pl_process_await(pid, 5000000000u, how, sizeof how);
+    assert_string_equal(how, "left");
 }

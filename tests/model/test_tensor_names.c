@@ -1,6 +1,5 @@
 /* The named tensors of every model cover its vector, and rows of weights are outputs. */
 #include "opened.h"
-#include "run/checkpoint.h"
 
 static const struct {
     const char *model, *data, *parts;
