@@ -347,7 +347,7 @@ PL_API int pl_setup_layout(pl_setup *setup, const char *lines);
  * shapes, in the same order. Never 0. */
 PL_API uint64_t pl_fingerprint(const struct pl_tensor_info *tensor, size_t n);
 
-/* --- workers and evaluators of other programs --------------------------------------------- */
+/* --- clients: workers and evaluators of other programs ------------------------------------ */
 
 /* A program joins a run that another process of the same user and machine serves with the option
  * "listen", for example

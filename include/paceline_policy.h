@@ -56,7 +56,7 @@
  *   - A run begins with a join event for every worker, one after the other, so join() is the first
  *     callback of every policy that has one. It may start the worker or leave it idle, and may do
  *     whatever else a plan can, except decide on an arrival: there is none.
- *   - leave() may commit, start and take deferred arrivals so that nobody waits for the worker that
+ *   - leave() may commit, start and take deferred arrivals so that no worker waits for the one that
  *     left. Contributions of that worker stay in the group and in n_taken, but it no longer counts
  *     in n_contributors. leave() is not called when the last worker leaves; the group is then as it
  *     was when others join.

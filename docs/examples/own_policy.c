@@ -55,7 +55,8 @@ static void patient_timer(void *state, const struct pl_view *v, struct pl_plan *
 
 static void patient_leave(void *state, const struct pl_view *v, int worker, struct pl_plan *p) {
     (void)state, (void)worker;
-    if (v->n_taken > 0 && pl_n_busy(v) == 0) patient_close(v, p); /* nobody is left to wait for */
+    if (v->n_taken > 0 && pl_n_busy(v) == 0)
+        patient_close(v, p); /* no worker is left to wait for */
 }
 
 static const struct pl_policy patient = {

@@ -36,7 +36,7 @@ _SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 @dataclass(frozen=True)
 class Role:
     """Rank 0 starts the server, which listens at `socket`; all ranks are workers. If the socket is
-    the address of a server (https://HOST:PORT), nobody starts one, and the rank is -1 until the
+    the address of a server (https://HOST:PORT), no rank starts one, and the rank is -1 until the
     server has given this process a number. If it is "mpi:", the server is rank 0 of the MPI job.
 
     >>> paceline.torch.Role(1, 4, "/tmp/mine/run.socket").serves

@@ -139,7 +139,7 @@ static int build_model(struct pl_setup *s, enum pl_host host, struct pl_built *b
     const struct pl_model_kind *kind = pl_setup_kind(s);
     if (kind && kind->by_clients && host == PL_HOST_VIRTUAL)
         return pl_fail(&s->why, PL_EUSAGE,
-                       "model 'external' is computed by other programs, so a run of it can be "
+                       "model 'external' is computed by clients, so a run of it can be "
                        "neither simulated nor replayed: a recording has no gradients; use paceline "
                        "train --model external --listen PATH");
     if (kind ? kind->wants_data : s->function.wants_data) {
@@ -279,18 +279,18 @@ static int build_places(struct pl_setup *s) {
                        "starts");
     if (c->respawn && !spawns && !s->ranks && pl_setup_is_set(s, "respawn"))
         return pl_fail(&s->why, PL_EUSAGE,
-                       "--respawn restarts workers that the server starts, but here other programs "
+                       "--respawn restarts workers that the server starts, but here clients "
                        "are the workers; leave out --respawn");
     return PL_OK;
 }
 
-/* A model that other programs compute. */
+/* A model that clients compute. */
 static int build_for_clients(struct pl_setup *s) {
     const struct pl_setup_conf *c = &s->conf;
     if (!c->listen[0] && !s->ranks)
         return pl_fail(
             &s->why, PL_EUSAGE,
-            "model 'external' needs workers of other programs; use --listen PATH or HOST:PORT");
+            "model 'external' needs clients that compute it; use --listen PATH or HOST:PORT");
     if (pl_setup_is_set(s, "spawn") && c->spawn != PL_SPAWN_NONE)
         return pl_fail(&s->why, PL_EUSAGE,
                        "model 'external' cannot be computed by workers that the server starts; "
@@ -298,7 +298,7 @@ static int build_for_clients(struct pl_setup *s) {
     if (c->attack[0] || strcmp(c->delay, "auto") != 0)
         return pl_fail(&s->why, PL_EUSAGE,
                        "%s is simulated by workers of this library, but model 'external' has "
-                       "workers of other programs; leave out --%s",
+                       "clients for workers; leave out --%s",
                        c->attack[0] ? "attack" : "delay", c->attack[0] ? "attack" : "delay");
     return PL_OK;
 }
@@ -334,8 +334,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
     if (!rc) rc = build_word("requests", c->requests, "none, any, or a token", PL_TOKEN_MAX, why);
     if (rc) return rc;
     if (c->wire == 1 && !c->listen[0])
-        return pl_fail(why, PL_EUSAGE,
-                       "wire bf16 is for workers of other programs; use it with --listen PATH");
+        return pl_fail(why, PL_EUSAGE, "wire bf16 is for clients; use it with --listen PATH");
     if (host == PL_HOST_REAL && build_places(s)) return PL_EUSAGE;
     if (job->model && job->model->kind->by_clients) return build_for_clients(s);
     if (host == PL_HOST_VIRTUAL) return PL_OK;
@@ -343,9 +342,7 @@ static int build_host(struct pl_setup *s, const struct pl_job *job, enum pl_host
         return pl_fail(why, PL_EUSAGE,
                        "a real run needs something to compute; use a model, for example quadratic");
     if (c->spawn == PL_SPAWN_NONE && !c->listen[0])
-        return pl_fail(
-            why, PL_EUSAGE,
-            "spawn none waits for workers of other programs; set listen to their socket");
+        return pl_fail(why, PL_EUSAGE, "spawn none waits for clients; set listen to their socket");
     return PL_OK;
 }
 

@@ -178,14 +178,13 @@ static void fit_model(struct fit *f) {
                                      (fit_given_reference(s, kind) ? 0 : PL_NEEDS_REFERENCE);
     bool waits = pl_filter_trusts(&f->built->job.filter) > 0 && !fit_given_reference(s, kind);
     if (kind && kind->by_clients)
-        fit_add(
-            f, (struct pl_party){
-                   .what = "model",
-                   .given = c->model,
-                   .lacks = none,
-                   .how = "is computed by other programs, which have its data; the server has none",
-                   .instead = waits ? "give --exchange DIR, where a client puts that gradient"
-                                    : "use another method"});
+        fit_add(f, (struct pl_party){
+                       .what = "model",
+                       .given = c->model,
+                       .lacks = none,
+                       .how = "is computed by clients, which have its data; the server has none",
+                       .instead = waits ? "give --exchange DIR, where a client puts that gradient"
+                                        : "use another method"});
     else
         model->lacks |= none;
     if (!data) return;

@@ -9,8 +9,8 @@
 struct pl_setup_conf;
 
 struct pl_listen {
-    char path[400];    /* "": nobody joins */
-    char address[300]; /* "": nobody joins from other machines */
+    char path[400];    /* "": no client joins */
+    char address[300]; /* "": no client joins from other machines */
     char folder[200];  /* that was made for the path; "": none */
 };
 

@@ -9,7 +9,7 @@ struct pl_ranks {
     const struct pl_transport *transport;
     bool mpi;       /* the run uses MPI */
     int rank, size; /* of this process; 0 of 1 without MPI */
-    bool clients;   /* at rank 0: the others are clients, other programs */
+    bool clients;   /* at rank 0: the others are clients */
 };
 
 /* Chooses the transport, and initializes MPI if that is chosen. */

@@ -41,7 +41,7 @@ struct pl_saved;
 typedef int pl_use_checkpoint(struct pl_setup *s, const struct pl_saved *from, void *ctx);
 int pl_with_checkpoint(struct pl_setup *setup, const char *path, pl_use_checkpoint *use, void *ctx);
 
-/* Says what a checkpoint has that only other programs can evaluate. `updates` may be NULL. */
+/* Says what a checkpoint has that only clients can evaluate. `updates` may be NULL. */
 int pl_eval_by_clients(struct pl_setup *s, const struct pl_saved *from, const char *updates);
 
 struct pl_run *pl_run_new(const struct pl_built *built); /* NULL: out of memory */

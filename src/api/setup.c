@@ -139,14 +139,14 @@ const struct pl_opt pl_setup_opts[] = {
            "how workers are reached: inproc (threads), shm (processes), mpi (ranks started by "
            "mpirun or srun); auto: mpi if a launcher started several ranks, otherwise as --spawn"),
     CHOICE("spawn", spawn, "processes", "processes|threads|none", TRAIN | RACE | KEPT | ASIDE,
-           "how workers are started; none: other programs join through --listen"),
+           "how workers are started; none: clients join through --listen"),
     BOOL("respawn", respawn, "no", TRAIN | RACE | KEPT, "replace every worker that leaves"),
     TEXT_OF(
         "auto|off|SECONDS", "evict", evict, "auto", RUNS | KEPT,
         "when a worker that sends no result counts as frozen and leaves the run: after SECONDS, "
         "off (never) or auto (after 10 times the longest task so far, at least 10 s)"),
     TEXT_OF("PATH|HOST:PORT", "listen", listen, "", TRAIN | ASIDE,
-            "where workers of other programs can join: the path of a socket for those of this "
+            "where clients can join: the path of a socket for those of this "
             "machine, HOST:PORT for those of others, or both with a comma between them"),
     DIR_NAME("keys", keys, "", TRAIN | ASIDE,
              "folder of certificates (paceline keys) for --listen HOST:PORT: only workers with one "
@@ -166,18 +166,18 @@ const struct pl_opt pl_setup_opts[] = {
         "folder where those programs save and load the weights and the state of the optimizer, "
         "in a format of docs/workers.md"),
     SECONDS("wait", wait, "300", 0, 1e9, TRAIN,
-            "seconds to wait for the first worker of another program before giving up"),
+            "seconds to wait for the first worker to join before giving up"),
     INT("start", start, "0", 0, 1e6, TRAIN | ASIDE,
         "workers that train starts itself; the other places of --workers are for those that join "
         "through --listen (default: all)"),
     INT("min-workers", min_workers, "0", 0, 1e6, TRAIN | ASIDE,
-        "begin when this many workers of other programs have joined (default: all of --workers, "
+        "begin when this many workers have joined (default: all of --workers, "
         "or those that came within 20 s)"),
     CHOICE(
         "worker-names", worker_names, "number", "number|rank", TRAIN,
         "what messages call workers: worker 1, 2, ... or, as their launcher does, rank 0, 1, ..."),
     CHOICE("wire", wire, "f32", "f32|bf16", TRAIN,
-           "type of the numbers that workers of other programs exchange with the server; the "
+           "type of the numbers that clients exchange with the server; the "
            "server keeps f32"),
     DIR_NAME("checkpoint", checkpoint, "", TRAIN | ASIDE, "folder for checkpoints"),
     INTERVAL("checkpoint-every", checkpoint_every, "60s", TRAIN | KEPT | ASIDE,

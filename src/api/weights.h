@@ -5,7 +5,7 @@
 #include "api/setup.h"
 
 /* For a job that has its model: reads init and layout, checks them against the model, and completes
- * a model that other programs compute. */
+ * a model that clients compute. */
 int pl_weights_build(struct pl_setup *s, struct pl_built *b);
 
 #endif

@@ -104,7 +104,7 @@ static int work_setup(struct pl_setup *s, const struct pl_client_link_conf *conf
     const struct pl_model_kind *kind = pl_setup_kind(s);
     if (kind && kind->by_clients)
         return pl_fail(&s->why, PL_EUSAGE,
-                       "the run has a model of other programs; join it with one of them "
+                       "the run has a model that clients compute; join it with such a client "
                        "(PACELINE=%s)",
                        conf->path);
     s->conf.spawn = PL_SPAWN_PROCESSES; /* nothing is started */

@@ -13,7 +13,7 @@ struct pl_log {
     void (*say)(void *ctx, int level, const char *sentence);
     void *ctx;
     bool ranks; /* workers are ranks of a launcher */
-    /* [workers] the names in their certificates, or ""; NULL: nobody has one */
+    /* [workers] the names in their certificates, or ""; NULL: no worker has one */
     char (*names)[PL_WORKER_NAME];
 };
 

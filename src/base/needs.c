@@ -36,7 +36,7 @@ static const struct {
     {PL_NEEDS_PROCESSES, "processes", "needs workers that are processes", "starts threads",
      "use --spawn processes"},
     {PL_NEEDS_OUR_WORKERS, "our-workers", "is computed by workers of this library",
-     "lets other programs join, which send gradients", NULL},
+     "lets clients join, which send gradients", NULL},
     {PL_NEEDS_NO_FILTER, "no-filter", "is made where a group is committed",
      "judges contributions when they arrive", NULL},
 };

@@ -441,7 +441,7 @@ bool cli_has_target(pl_setup *setup) {
     return cli_number(setup, "target-loss") > 0 || cli_number(setup, "target-accuracy") > 0;
 }
 
-/* Nobody reads what is written to a pipe whose other end is closed. */
+/* Nothing reads what is written to a pipe whose other end is closed. */
 static bool args_closed(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     return poll(&p, 1, 0) == 1 && p.revents & POLLERR;

@@ -143,7 +143,7 @@ static int launch_start(const struct launch *l, struct launch_worker *w) {
         w->stream[i].n = 0;
     }
     if (w->pid > 0) {
-        setpgid(w->pid, w->pid); /* whoever is first */
+        setpgid(w->pid, w->pid); /* the child does the same: either may be first */
         return CLI_OK;
     }
     w->pid = 0;

@@ -226,7 +226,7 @@ static void file_load_rates(struct race *r) {
     json_decref(all);
 }
 
-/* Other processes may write it too: what they found is read, and nobody writes meanwhile. */
+/* Other processes may write it too: what they found is read, and no other writes meanwhile. */
 int cli_race_save(struct race *r) {
     char path[RACE_PATH + 32], why[600] = "out of memory for race.json";
     file_path(r, "results.jsonl", path, sizeof path);

@@ -1,8 +1,8 @@
 /* A race that several processes share: the ranks that mpirun or srun started, or the tasks of a
  * Slurm array. They meet in the folder of the race and nowhere else: each carries out its share of
- * the runs, and appends their results to results.jsonl under a lock on that file. Whoever appends
- * the last result that was missing shows the race. Nobody waits for another, so a process that
- * dies costs its own runs alone, and the same command runs those again. */
+ * the runs, and appends their results to results.jsonl under a lock on that file. The process that
+ * appends the last result that was missing shows the race. No process waits for another, so one
+ * that dies costs its own runs alone, and the same command runs those again. */
 #include <stdlib.h>
 #include <sys/file.h>
 

@@ -159,7 +159,7 @@ static void summary_stragglers(const pl_run *run) {
     if (n < 2 || !isfinite(median)) return;
     for (size_t i = 0; i < n; i++) {
         uint64_t tasks = w[i].tasks + w[i].unused;
-        if (tasks == 0 && !(w[i].unfinished > 0)) continue; /* a place that nobody took */
+        if (tasks == 0 && !(w[i].unfinished > 0)) continue; /* a place that no worker took */
         here++;
         if (w[i].pace == PL_PACE_SLOW || w[i].pace == PL_PACE_STUCK) {
             if (++named <= SUMMARY_SLOW) summary_straggler(&w[i], i);

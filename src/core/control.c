@@ -283,7 +283,7 @@ int pl_control_use_arm(struct pl_control *c, int arm) {
 }
 
 /* The policy of an arm takes over. What is being computed goes on, unless the model has returned to
- * an earlier one; workers that the policy before left idle would wait for nobody now. */
+ * an earlier one; workers that the policy before left idle would wait for ever now. */
 static int control_on_switch(struct pl_control *c, const struct pl_event *e, struct pl_why *why) {
     bool returns = e->samples != 0;
     if (!c->method.arms || e->task >= (uint64_t)c->method.info.n_arms)

@@ -275,7 +275,7 @@ static int store_archive_rules(struct pl_store *s, const struct pl_archive *k) {
                                       s->optim->n_vectors);
 }
 
-/* If an average is saved as the model, the newest version is kept here, for whoever resumes. */
+/* If an average is saved as the model, the newest version is kept here, for runs that resume. */
 static int store_archive_average(struct pl_store *s, const struct pl_archive *k) {
     size_t dim = s->conf.dim, kept = 0;
     if (pl_store_averages(s) || k->restoring)

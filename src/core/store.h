@@ -117,7 +117,7 @@ bool pl_store_averages(const struct pl_store *s);
 
 /* Whether the values of a result are finite: docs/decisions/finite.md. */
 enum pl_finite {
-    PL_FINITE_UNKNOWN,  /* whoever reads it judges what it reads */
+    PL_FINITE_UNKNOWN,  /* a commit that reads it judges what it reads */
     PL_FINITE_WRITABLE, /* likewise, in a copy: its worker can still write to it */
     PL_FINITE_YES,      /* all of them are */
     PL_FINITE_NO        /* at least one is not */

@@ -6,7 +6,7 @@
  * So nothing is written while somebody may read it, and nothing is read before it is there.
  *
  * The table counts; it owns no memory. The host supplies memory when the address of a vector is
- * first asked for, and gets it back when nobody holds the vector any more. A run without vectors
+ * first asked for, and gets it back when nothing holds the vector any more. A run without vectors
  * (timing alone) uses ids without ever asking for an address. */
 #ifndef PL_CORE_VECTORS_H
 #define PL_CORE_VECTORS_H
@@ -17,7 +17,7 @@
 #define PL_SERVER (-1) /* as a writer: not a worker */
 
 /* Where vectors live. get() returns memory for a vector that `writer` will write, aligned to 64
- * bytes, or NULL if there is no more. put() is called when nobody holds vector `id` any more, and
+ * bytes, or NULL if there is no more. put() is called when nothing holds vector `id` any more, and
  * takes its memory back; v is NULL if the address was never asked for. */
 struct pl_vector_memory {
     pl_real *(*get)(void *ctx, int writer);

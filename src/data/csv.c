@@ -61,7 +61,8 @@ static int csv_decide(struct csv *c, const struct csv_text *t, uint64_t i, const
     char *end;
     column->kind = PL_COLUMN_NUMBER;
     (void)strtod(field, &end);
-    if (csv_number(field, &value) || *end == '\0') return PL_OK; /* infinity is none, as is 1e999 */
+    /* infinity and 1e999 are spelled like numbers, and refused as such */
+    if (csv_number(field, &value) || *end == '\0') return PL_OK;
     if (c->conf->categories == 0)
         return csv_bad_value(c, t, i, field, ", not a finite number",
                              "; leave out categories=0, replace its values,", why);

@@ -73,8 +73,8 @@ static int csv_guess_header(const struct csv *c, const struct csv_fields *a,
                        csv_real(a->field[at], &value) != csv_real(b->field[at], &value);
         *names = g.in_order || differs;
     } else if (g.distinct && g.in_order) {
-        /* 0, 1, 2 could be a row: it is none if there are many of them, or if a value below is not
-         * a whole number */
+        /* 0, 1, 2 could be a row: they are names if there are many of them, or if a value below is
+         * not a whole number */
         *names = g.n > 3;
         for (uint64_t i = 0; i < b->n; i++)
             *names |= !csv_real(b->field[i], &value) || value != floor(value);

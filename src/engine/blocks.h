@@ -12,7 +12,7 @@
  * itself. Clients never work on blocks (api/fit.c).
  *
  * The two strips that a task writes belong to its output vector. Such vectors are never given back
- * to the host: when nobody else holds one, the next task writes to its strips. */
+ * to the host: when nothing else holds one, the next task writes to its strips. */
 #ifndef PL_ENGINE_BLOCKS_H
 #define PL_ENGINE_BLOCKS_H
 
@@ -28,7 +28,7 @@ int pl_blocks_new(const struct pl_job *job, struct pl_vectors *vectors, const fl
                   struct pl_blocks **out);
 void pl_blocks_free(struct pl_blocks *b); /* NULL is fine */
 
-/* An output vector that nobody uses, held for the caller. PL_NO_VECTOR: out of memory. */
+/* An output vector that is not in use, held for the caller. PL_NO_VECTOR: out of memory. */
 int pl_blocks_output(struct pl_blocks *b, int worker);
 /* Where a task on a part reads and writes, with this output vector. Returns the number of strips.
  */

@@ -14,8 +14,8 @@
  * A worker that is suspended has left, but its process is still there and may be in the middle of
  * its task: it was frozen or is quarantined. Its order is not cancelled, because its answer shows
  * that it is alive. Until then, the vectors of that task are held, so that the worker disturbs
- * nobody when it wakes up. It joins again when it has answered and its quarantine is over. The same
- * holds for a worker that is evicted, except that it does not join again.
+ * no other when it wakes up. It joins again when it has answered and its quarantine is over. The
+ * same holds for a worker that is evicted, except that it does not join again.
  *
  * Overdue. The patience with a worker is --evict, or learnt: ten times the longest task of any
  * worker so far, and at least ten seconds. A delay that was injected into its task is added. Time

@@ -14,7 +14,7 @@ static struct pl_worker_time outcome_shares(struct pl_worker_time t) {
                                    t.wasted / all};
 }
 
-/* Without data, or with data that only the workers have, nobody knows how long an epoch is. */
+/* Without data, or with data that only the workers have, the length of an epoch is unknown. */
 static double outcome_epochs(const struct pl_progress *p) {
     return p && p->epoch > 0 ? pl_progress_epochs(p) : (double)NAN;
 }

@@ -1,4 +1,4 @@
-/* A model that other programs compute: all the server knows is the length of its vector, and the
+/* A model that clients compute: all the server knows is the length of its vector, and the
  * names and shapes in it if weights were given. Losses and sample counts come from the workers, and
  * test numbers from an evaluator. Without given weights every parameter begins with zero. */
 #include <math.h>
@@ -62,7 +62,7 @@ static const struct pl_opt external_opts[] = {
 };
 
 const struct pl_model_kind pl_model_external = {
-    .id = {"external", "a model of other programs, which compute it and join through --listen", "",
+    .id = {"external", "a model that clients compute, which join through --listen", "",
            external_opts, sizeof(struct external_conf), 0},
     .by_clients = true,
     .open = external_open,

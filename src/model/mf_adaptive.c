@@ -60,7 +60,7 @@ struct adaptive {
     float mean, l2, lr;
     float slow_share, fast_share; /* 1 / number of factors of each kind; 0: they do not change */
     bool alone;                   /* the entries of half[0] have no partner in half[1] */
-    float *nobody;                /* two rows of zeros */
+    float *blank;                 /* two rows of zeros */
 };
 
 /* A rating, and its rows. */
@@ -209,7 +209,7 @@ ADAPTIVE_INLINE void adaptive_pair(const struct adaptive *s, const struct adapti
 ADAPTIVE_INLINE void adaptive_single(const struct adaptive *s, const struct adaptive_rating *x,
                                      size_t n, bool first, double *loss) {
     size_t row = ADAPTIVE_LANES * n + PL_MF_TAIL;
-    const struct adaptive_rating none = {s->nobody, s->nobody + row, s->mean};
+    const struct adaptive_rating none = {s->blank, s->blank + row, s->mean};
     double both[2] = {*loss, 0};
     adaptive_pair(s, x, &none, n, first, both);
     *loss = both[0];
@@ -305,7 +305,7 @@ static int adaptive_entries(struct adaptive *s, size_t n, bool first,
 int pl_mf_sweep_adaptive(const struct pl_mf *m, const struct pl_grid *grid, int row, int col,
                          double lr, bool first, float *p, float *q, double *loss,
                          const struct pl_cancel *cancel) {
-    float nobody[2 * ADAPTIVE_ROW_MAX] = {0};
+    float blank[2 * ADAPTIVE_ROW_MAX] = {0};
     uint32_t user;
     size_t n, size = pl_grid_size(grid, row, col), half = pl_grid_half(grid, row, col, &user);
     const struct pl_grid_entry *entry = pl_grid_block(grid, row, col, &n);
@@ -321,9 +321,9 @@ int pl_mf_sweep_adaptive(const struct pl_mf *m, const struct pl_grid *grid, int 
                          .lr = (float)lr,
                          .slow_share = 1 / (float)n_slow,
                          .fast_share = n_fast && !first ? 1 / (float)n_fast : 0,
-                         .nobody = nobody};
+                         .blank = blank};
     for (size_t i = 0; i < 2; i++)
-        for (size_t j = PL_MF_G_SLOW; j < PL_MF_TAIL; j++) nobody[i * m->row + m->width + j] = 1;
+        for (size_t j = PL_MF_G_SLOW; j < PL_MF_TAIL; j++) blank[i * m->row + m->width + j] = 1;
     int rc = adaptive_entries(&s, least, first, cancel);
     double paired = 0;
     if (half < most) { /* the rest is in the second half */

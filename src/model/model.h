@@ -86,7 +86,7 @@ struct pl_model_kind {
                   float *scratch, double *loss, uint32_t *n_right);
 
     /* out [n][outputs]: the probabilities of classes, or the number or rating that is predicted.
-     * NULL if other programs compute the model or there is nothing to predict. */
+     * NULL if clients compute the model or there is nothing to predict. */
     void (*predict)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                     float *scratch, float *out);
 

@@ -75,7 +75,7 @@ struct narrow_walk {
     size_t v_step, v_next; /* vectors */
 };
 
-/* The next so many of `left` sums, so that all loops have about as many. */
+/* How many of `left` sums come next, so that all loops have about as many. */
 static inline size_t narrow_share(size_t left) {
     size_t n_loops = (left + NARROW_SUMS - 1) / NARROW_SUMS;
     return (left + n_loops - 1) / n_loops;
@@ -277,7 +277,7 @@ void pl_narrow_gradient_pair(const struct pl_rows *rows, const float *x, const f
 #define NARROW_PART 512 /* inputs of such a part: 20 KiB of weights for ten outputs */
 #define NARROW_ROWS 64  /* rows that a weight gradient adds at a time, on few enough pages */
 
-/* The next so many of `left` inputs, so that all parts are about as large. */
+/* How many of `left` inputs come next, so that all parts are about as large. */
 static inline size_t narrow_part(size_t left) {
     size_t n_parts = (left + NARROW_PART - 1) / NARROW_PART;
     return (left / 16 + n_parts - 1) / n_parts * 16;

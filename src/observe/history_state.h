@@ -48,7 +48,7 @@ struct pl_history {
     double core_wait; /* and NAN */
     struct pl_fates fates;
     struct pl_staleness staleness;
-    char (*name)[HISTORY_NAME];  /* [n_shown], or NULL: nobody has one */
+    char (*name)[HISTORY_NAME];  /* [n_shown], or NULL: no worker has one */
     struct pl_timeline_row *row; /* [n_shown], copied, because another thread may print them */
 
     struct history_task *task; /* a ring: task number i is at i % PL_HISTORY_TASKS */

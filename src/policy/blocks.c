@@ -1,4 +1,4 @@
-/* Blocks: a worker that becomes free gets the free block that was used least; nobody waits.
+/* Blocks: a worker that becomes free gets the free block that was used least; no worker waits.
  *
  * The matrix is divided into a square grid. A block is free if no busy worker is in its row or its
  * column, so two workers never touch the same factors. Of the free blocks, the one with the

@@ -2,7 +2,7 @@
  *
  * Dutta et al., AISTATS 2018, section 2. A worker that sends a result gets the current model at
  * once: the first K-1 workers of a group get the version of that moment, the K-th the one it
- * completed. Nobody waits and nobody is cancelled; K = P is not fully synchronous. */
+ * completed. No worker waits and none is cancelled; K = P is not fully synchronous. */
 #include "paceline_policy.h"
 
 struct kbatchasync {

@@ -3,7 +3,7 @@
  * Dutta et al., AISTATS 2018, section 2. The same algorithm is Rennala SGD with B = K (Tyurin and
  * Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
  * computation model", NeurIPS 2023), where B may exceed P; cancel=no is its "ignore" form. A fast
- * worker continues on the same version at once, so nobody ever waits. */
+ * worker continues on the same version at once, so no worker ever waits. */
 #include "paceline_policy.h"
 
 struct kbatchsync {

@@ -57,7 +57,7 @@ static uint32_t psp_want(const struct psp *s, uint32_t others) {
 }
 
 /* May worker i start? Samples by Floyd's method over the others 0 … n-2 (i itself left out);
- * workers that are gone block nobody. */
+ * workers that are gone block no other. */
 static bool psp_passes(const struct psp *s, const struct pl_view *v, int i) {
     if (s->s == PL_NO_BOUND) return true;
     uint32_t others = (uint32_t)v->n_workers - 1, drawn[PSP_SAMPLE_MAX];
@@ -163,15 +163,15 @@ static bool psp_polls(const struct psp *s, const struct pl_view *v) {
 }
 
 /* Ticks are the multiples of `poll`. Sets the timer to the first tick at which a worker passes;
- * `nobody` is the logarithm of the probability that none passes a given tick. */
+ * `none_passes` is the logarithm of the probability that none passes a given tick. */
 static void psp_set(const struct psp_state *s, const struct pl_view *v, struct pl_plan *p,
-                    double nobody) {
+                    double none_passes) {
     uint64_t poll = (uint64_t)llround(s->conf.poll * 1e9), when = PL_NO_TIMER;
     if (poll == 0) poll = 1;
-    if (nobody < 0) {
+    if (none_passes < 0) {
         uint64_t from = v->now_ns > s->ticked_ns ? v->now_ns : s->ticked_ns + 1;
         uint64_t first = (from + poll - 1) / poll * poll;
-        double in_vain = floor(log(1 - pl_rng_unit(v->rng)) / nobody);
+        double in_vain = floor(log(1 - pl_rng_unit(v->rng)) / none_passes);
         if (in_vain * (double)poll < PSP_NEVER) when = first + (uint64_t)in_vain * poll;
     }
     if (when != v->timer_ns) pl_timer(p, when);
@@ -181,13 +181,13 @@ static void psp_set(const struct psp_state *s, const struct pl_view *v, struct p
 static void psp_wait(const struct psp_state *s, const struct pl_view *v, int started,
                      struct pl_plan *p) {
     struct psp_field f;
-    double nobody = 0;
+    double none_passes = 0;
     if (v->n_idle > (started >= 0 ? 1 : 0)) {
         psp_count(&f, &s->conf, v);
         for (int i = v->idle; i >= 0; i = pl_next(v, i))
-            if (i != started) nobody += psp_odds(&f, i).stay;
+            if (i != started) none_passes += psp_odds(&f, i).stay;
     }
-    psp_set(s, v, p, nobody);
+    psp_set(s, v, p, none_passes);
 }
 
 /* A tick at which some worker passes. The first one is drawn given that one does; the workers after
@@ -195,11 +195,11 @@ static void psp_wait(const struct psp_state *s, const struct pl_view *v, int sta
 static void psp_timer(void *state, const struct pl_view *v, struct pl_plan *p) {
     struct psp_state *s = state;
     struct psp_field f;
-    double nobody = 0, none_yet = 1, rest = 0;
+    double none_passes = 0, none_yet = 1, rest = 0;
     s->ticked_ns = v->now_ns;
     psp_count(&f, &s->conf, v);
-    for (int i = v->idle; i >= 0; i = pl_next(v, i)) nobody += psp_odds(&f, i).stay;
-    double first = pl_rng_unit(v->rng) * -expm1(nobody);
+    for (int i = v->idle; i >= 0; i = pl_next(v, i)) none_passes += psp_odds(&f, i).stay;
+    double first = pl_rng_unit(v->rng) * -expm1(none_passes);
     for (int i = v->idle; i >= 0; i = pl_next(v, i)) {
         struct psp_odds odds = psp_odds(&f, i);
         bool passes;

@@ -217,7 +217,7 @@ static void server_note_waits(struct server *s, uint64_t now) {
     }
 }
 
-/* A pause since this round began is not known as one yet, so nobody is slow because of it. */
+/* A pause since this round began is not known as one yet, so no worker is slow because of it. */
 static void server_look_for_stragglers(struct server *s) {
     struct pl_stragglers_found found;
     char sentence[200];

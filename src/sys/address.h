@@ -10,8 +10,8 @@ struct pl_address {
     char host[256], port[6];
 };
 
-/* Splits HOST:PORT, [HOST]:PORT, :PORT or PORT; the default host is 127.0.0.1. False if it is none
- * of them. */
+/* Splits HOST:PORT, [HOST]:PORT, :PORT or PORT; the default host is 127.0.0.1. False for any other
+ * text. */
 bool pl_address_split(const char *text, struct pl_address *out);
 
 /* Whether each of these, with commas between them, is the address of a server: HOST:PORT, or a URL,

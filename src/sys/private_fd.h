@@ -1,6 +1,6 @@
 /* Descriptors that belong to this process alone.
  *
- * Whoever is at the other end of a socket learns from its end that the process is gone. A child of
+ * The process at the other end of a socket learns from its end that the process is gone. A child of
  * that process would keep it open: a data loader, or whatever else a program forks. */
 #ifndef PL_SYS_PRIVATE_FD_H
 #define PL_SYS_PRIVATE_FD_H

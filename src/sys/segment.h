@@ -48,7 +48,7 @@ int pl_segment_file(size_t size, bool final);
  * is shorter or can be made shorter. */
 int pl_segment_place(const struct pl_segment *s, size_t from, size_t size, int fd, bool writable);
 
-/* From now on nobody can map the file for writing; existing mappings remain. It is best effort:
+/* From now on no process can map the file for writing; existing mappings remain. It is best effort:
  * before Linux 5.1 a process of the same user can find a way around pl_segment_reader alone. */
 void pl_segment_seal(int fd);
 

@@ -25,7 +25,7 @@ enum { PL_GIVEN_HEAD, PL_GIVEN_VERSIONS, PL_GIVEN_AREA, PL_GIVEN };
 bool pl_areas_give(struct pl_areas *a, int seat, int fd[PL_GIVEN]);
 void pl_areas_took(int fd[PL_GIVEN]);
 /* What the server sees of the client in a seat until it leaves. If workers read what others write,
- * a client has an area that nobody else reads; what it wrote is published by the server. */
+ * a client has an area that no other worker reads; what it wrote is published by the server. */
 struct pl_mailbox *pl_areas_mailbox(const struct pl_areas *a, int seat);
 void pl_areas_publish(struct pl_areas *a, int seat, float *v); /* v: its slot, as others see it */
 void pl_areas_vacate(struct pl_areas *a, int seat);

@@ -18,7 +18,7 @@
 #define LOBBY_DEAF_NS UINT64_C(1000000000) /* without new clients after accept() failed */
 
 struct lobby_client {
-    int sock; /* -1: nobody */
+    int sock; /* -1: the place is free */
     uint64_t until;
 };
 
@@ -162,7 +162,7 @@ nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, 
     return n;
 }
 
-/* A free place. If there is none, whoever has been silent for longest leaves. */
+/* A free place. If there is none, the client that has been silent for longest leaves. */
 static int lobby_place(struct pl_lobby *l) {
     int first = 0;
     for (int i = 0; i < PL_LOBBY_ROOM; i++) {
@@ -238,5 +238,5 @@ void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, 
     }
     for (int i = 0; i < PL_LOBBY_ROOM; i++)
         if (l->client[i].sock >= 0 && now >= l->client[i].until) lobby_give_up(l, i);
-    if (knocks) lobby_accept(l, now); /* last, so that nobody who has spoken makes room */
+    if (knocks) lobby_accept(l, now); /* last, so that no client that has spoken makes room */
 }

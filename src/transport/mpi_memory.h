@@ -2,10 +2,10 @@
  *
  * The vectors of a port are in a segment without a name (sys/segment.h). The server tells a worker
  * on its host which of its descriptors that is, and the worker opens it through /proc. This is not
- * collective, so a rank that is late or frozen delays nobody, and needs no space in /dev/shm, both
- * unlike a window of MPI_Win_allocate_shared. Ranks that MPI reports on one host may see different
- * processes, as in containers: a number that the server drew shows whether the worker has found the
- * right memory. If it has not, vectors are sent.
+ * collective, so a rank that is late or frozen delays no other, and needs no space in /dev/shm,
+ * both unlike a window of MPI_Win_allocate_shared. Ranks that MPI reports on one host may see
+ * different processes, as in containers: a number that the server drew shows whether the worker has
+ * found the right memory. If it has not, vectors are sent.
  *
  * PACELINE_MPI_SHARED=no in the environment of rank 0: all vectors are sent.
  *

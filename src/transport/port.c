@@ -105,7 +105,7 @@ int pl_transport_check(const struct pl_transport *t, const struct pl_port_conf *
                        struct pl_why *why) {
     const char *what = NULL;
     if (conf->listen && !t->clients)
-        what = "let other programs join";
+        what = "let clients join";
     else if (conf->range && conf->n_servers > 1 && !t->group)
         what = "have several servers";
     else if (conf->peers && !t->shared && !t->stay)

@@ -201,7 +201,7 @@ struct pl_port_conf {
     void (*told)(void *ctx);
     void *told_ctx;
     /* Asked ten times per second while the port waits for another rank: whether the run is to end.
-     * From then on it does not wait for long. If it is NULL, nobody is asked. */
+     * From then on it does not wait for long. If it is NULL, the answer is no. */
     bool (*over)(void *ctx);
     void *over_ctx;
 };
@@ -291,7 +291,7 @@ struct pl_client_ops {
                  const uint64_t note[PL_NOTE_WORDS]);
     /* Closes the socket of a worker that is a client, after a sentence that tells it why, and
      * whether it may join `again`; a PL_NEWS_GONE follows, and its number is free. What it still
-     * writes, nobody reads. Returns false if it is no client, or if others read what it writes, so
+     * writes is not read. Returns false if it is no client, or if others read what it writes, so
      * that it must not be replaced before it has left. */
     bool (*hang_up)(struct pl_port *p, int worker, bool again, const char *sentence);
 };

@@ -1,4 +1,4 @@
-/* Workers and evaluators of other programs: the server is another process, and all that the two
+/* Clients, workers and evaluators: the server is another process, and all that the two
  * have in common is the path of a socket. */
 #include <pthread.h>
 #include <signal.h>

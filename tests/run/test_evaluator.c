@@ -1,4 +1,4 @@
-/* Evaluators of other programs, and requests of workers: the server is another process, as in
+/* Evaluators, and requests of workers: the server is another process, as in
  * test_client.c. */
 #include <pthread.h>
 #include <signal.h>

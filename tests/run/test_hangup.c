@@ -1,4 +1,4 @@
-/* Workers of other programs that are evicted, or that do not answer: the server hangs up on them,
+/* Clients that are evicted, or that do not answer: the server hangs up on them,
  * and another program gets their place. */
 #include <pthread.h>
 
@@ -37,7 +37,7 @@ static void *reply_to_all(void *client) {
     return NULL;
 }
 
-/* A server with two workers of other programs: a, which computes in a thread, and b, the test's. */
+/* A server with two clients: a, which computes in a thread, and b, the test's. */
 struct scene {
     struct server server;
     pl_client *a, *b;

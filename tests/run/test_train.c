@@ -362,7 +362,7 @@ TEST(test_resume_with_other_workers) {
     }
 }
 
-/* --- workers of other programs ------------------------------------------------------------- */
+/* --- clients -------------------------------------------------------------------------------- */
 
 /* A program of its own, as far as the server can tell: all it has is a path. */
 static void be_a_worker(const char *path, bool odd) {

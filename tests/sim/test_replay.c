@@ -301,7 +301,7 @@ TEST(runs_of_clients_are_not_replayed) {
     assert_int_equal(pl_recorder_close(r, &why), 0);
     pl_setup *s = plain();
     assert_int_equal(pl_replay(s, path, &run), PL_EUSAGE);
-    if (!strstr(pl_setup_why(s), "model 'external' is computed by other programs"))
+    if (!strstr(pl_setup_why(s), "model 'external' is computed by clients"))
         fail_msg("%s", pl_setup_why(s));
 }
 

@@ -1,5 +1,5 @@
 /* The storm on real processes: workers are killed, stopped and continued, servers are killed and
- * resumed from their checkpoints, and other programs join and lie, over all methods. Whatever
+ * resumed from their checkpoints, and clients join and lie, over all methods. Whatever
  * happens, a server ends in good order when it is asked to, every task has one fate, and no update
  * is lost that a checkpoint has.
  *

@@ -79,7 +79,7 @@ wait $job || fail "SIGTERM to rank 0 was no good end: $(cat err)"
 grep -q '"workers":2,' out || fail "resumed with another number of ranks: $(cat out err)"
 grep -q '"running":' out || fail "no summary: $(cat out)"
 
-# --- other programs are ranks, under every method that needs no data at the server
+# --- clients are ranks, under every method that needs no data at the server
 "${CC:-cc}" ${SANITIZE:+-fsanitize=$SANITIZE} -std=c99 "$SOURCE_DIR/docs/examples/external.c" \
     -I"$SOURCE_DIR/include" -L"$BUILD_DIR" -Wl,-rpath,"$BUILD_DIR" -lpaceline -lm -o external ||
     fail "the example of a client does not compile"

@@ -120,8 +120,7 @@ TEST(extensions_are_checked) {
     assert_int_equal(pl_transport_check(&pl_inproc, &peers, &why), PL_OK);
     assert_int_equal(pl_transport_check(&pl_shm, &listens, &why), PL_OK);
     assert_int_equal(pl_transport_check(&pl_inproc, &listens, &why), PL_EUSAGE);
-    assert_string_equal(why.text,
-                        "transport inproc cannot let other programs join; use another one");
+    assert_string_equal(why.text, "transport inproc cannot let clients join; use another one");
     assert_int_equal(pl_transport_check(&pl_shm, &group, &why), PL_EUSAGE);
     assert_int_equal(pl_transport_check(&sends, &peers, &why), PL_EUSAGE);
 }

@@ -509,7 +509,7 @@ class Session:
         return f"rank 0 failed: {type(e).__name__}: {e}"
 
     def drop(self) -> None:
-        """The program has dropped its optimizer without close(), so nobody can end the run any more."""
+        """The program has dropped its optimizer without close(), so it cannot end the run any more."""
         if os.getpid() != self._pid or (self.ended and self.server is None):
             return
         told = "rank 0 has dropped its paceline.torch.Optimizer"
