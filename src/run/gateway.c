@@ -219,11 +219,13 @@ bool pl_gateway_moved(struct pl_gateway *g, struct pl_gateway_move *out) {
     if (!atomic_exchange(&g->moved, false)) return false;
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s && !found; s = s->next) {
-        if (!pl_gateway_seat_counts(s) || (s->away == s->reported && s->named)) continue;
-        *out = (struct pl_gateway_move){.worker = s->worker, .away = s->away};
-        if (!s->named) memcpy(out->name, s->name, sizeof out->name);
-        s->reported = s->away;
-        s->named = true;
+        struct seat_presence *p = &s->presence;
+        bool away = p->state == PRESENCE_AWAY;
+        if (!pl_gateway_seat_counts(s) || (away == p->told_away && p->told_name)) continue;
+        *out = (struct pl_gateway_move){.worker = s->worker, .away = away};
+        if (!p->told_name) memcpy(out->name, s->name, sizeof out->name);
+        p->told_away = away;
+        p->told_name = true;
         found = true;
     }
     pl_lock_leave(g->lock);
@@ -238,7 +240,7 @@ void pl_gateway_told(struct pl_gateway *g) {
 void pl_gateway_answered(struct pl_gateway *g, int worker) {
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s; s = s->next)
-        if (s->kind == PL_CLIENT_WORKER && s->worker == worker) s->reported = false;
+        if (s->kind == PL_CLIENT_WORKER && s->worker == worker) s->presence.told_away = false;
     pl_lock_leave(g->lock);
     atomic_store(&g->moved, true);
 }
@@ -247,7 +249,8 @@ void pl_gateway_answered(struct pl_gateway *g, int worker) {
  * has lost its connection, or opens the next one. The caller has the lock. */
 static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
     for (const struct seat *s = g->seats; s; s = s->next)
-        if (!s->told && !s->ended && now < s->seen_ns + GATEWAY_END_NS) return true;
+        if (!s->told && s->life != SEAT_ENDED && now < s->presence.seen_ns + GATEWAY_END_NS)
+            return true;
     const struct standby *s = &g->standby; /* it asks again when it has copied the last answer */
     if (s->here && !s->told && now < s->seen_ns + GATEWAY_END_NS) return true;
     return g->requests != NULL;

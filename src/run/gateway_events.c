@@ -29,7 +29,7 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
     unsigned seen = atomic_load(word);
     uint64_t task = atomic_load(&s->task), now = pl_now_ns();
     pl_lock_enter(g->lock);
-    bool over = g->over, ended = s->ended;
+    bool over = g->over, ended = s->life == SEAT_ENDED;
     pl_lock_leave(g->lock);
     if (atomic_load(&r->cut)) return MHD_CONTENT_READER_END_OF_STREAM;
     if (!over && ended) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -66,8 +66,7 @@ enum MHD_Result pl_gateway_events(struct request *r) {
     bool knows = pl_gateway_said(r, PL_WIRE_STANDBY) != NULL;
     pl_lock_enter(r->gateway->lock);
     r->beat_s = knows ? PL_WIRE_BEAT_S : pl_gateway_beat_s(&r->gateway->conf);
-    r->seat->listened = true;
-    r->seat->back_ns = 0;
+    pl_gateway_seat_listens(r->seat);
     pl_gateway_standby_heard(r->seat, knows);
     pl_lock_leave(r->gateway->lock);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);

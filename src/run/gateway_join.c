@@ -111,9 +111,9 @@ enum MHD_Result pl_gateway_join(struct request *r) {
     s->speaks = welcome.speaks;
     s->worker = welcome.worker;
     s->dim = welcome.dim;
-    s->seen_ns = pl_now_ns();
+    s->presence.seen_ns = pl_now_ns();
     memcpy(s->name, r->name, sizeof s->name);
-    s->named = !s->name[0]; /* otherwise the run is to know it */
+    s->presence.told_name = !s->name[0]; /* otherwise the run is to know it */
     if (s->kind == PL_CLIENT_EVALUATOR) s->room = malloc(s->dim * sizeof *s->room);
     int worker = s->kind == PL_CLIENT_WORKER ? s->worker : -1;
     if (!pl_gateway_key(g, worker, s->key) || (s->kind == PL_CLIENT_EVALUATOR && !s->room)) {
@@ -125,7 +125,8 @@ enum MHD_Result pl_gateway_join(struct request *r) {
                   s->name[0] ? " as " : "", s->name);
     pl_lock_enter(g->lock);
     s->next = g->seats;
-    s->ended = g->closed; /* if the run is over, it hears that with its first request */
+    /* if the run is over, its first request hears that, unless it comes too late */
+    if (g->closed) s->life = SEAT_ENDED;
     g->seats = s;
     s->n_requests++;
     r->seat = s;

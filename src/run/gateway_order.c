@@ -58,7 +58,7 @@ static int order_wanted(struct request *r) {
     struct pl_gateway *g = r->gateway;
     pl_lock_enter(g->lock);
     r->waits = true;
-    bool ended = r->seat->ended || g->over;
+    bool ended = r->seat->life == SEAT_ENDED || g->over;
     pl_lock_leave(g->lock);
     return ended ? PL_ECANCELLED : atomic_load(&r->cut) ? PL_EINTR : PL_OK;
 }

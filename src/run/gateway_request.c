@@ -39,7 +39,7 @@ static enum MHD_Result request_leave(struct request *r) {
          now = pl_now_ns()) {
         unsigned seen = atomic_load(&g->bell);
         pl_lock_enter(g->lock);
-        waits = s->answered != task && !s->ended;
+        waits = s->answered != task && s->life != SEAT_ENDED;
         pl_lock_leave(g->lock);
         if (waits) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
     }
@@ -206,8 +206,8 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     if (r->follows) pl_gateway_standby_done(r);
     if (s) {
         s->n_requests--;
-        s->seen_ns = pl_now_ns();
-        if (r->returns && code != MHD_REQUEST_TERMINATED_COMPLETED_OK) s->back_ns = 0;
+        s->presence.seen_ns = pl_now_ns();
+        if (r->returns && code != MHD_REQUEST_TERMINATED_COMPLETED_OK) s->presence.back_ns = 0;
         if (s->has == r) s->has = NULL;
         over = pl_gateway_seat_remove(g, s);
     }

@@ -22,7 +22,7 @@ void pl_gateway_seat_free(struct seat *s) {
 /* Takes it out of the list if it has ended and nobody knows it. The caller has the lock, and frees
  * what is returned after it has left it. */
 struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s) {
-    if (!s->ended || s->n_requests > 0) return NULL;
+    if (s->life != SEAT_ENDED || s->n_requests > 0) return NULL;
     for (struct seat **at = &g->seats; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
@@ -33,12 +33,12 @@ struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s) {
 
 /* Ends whatever waits for it. The caller has the lock. */
 void pl_gateway_seat_end(struct seat *s) {
-    s->ended = true;
+    s->life = SEAT_ENDED;
     pl_client_link_interrupt(s->link);
 }
 
 bool pl_gateway_seat_counts(const struct seat *s) {
-    return s->kind == PL_CLIENT_WORKER && !s->ended && !s->gone;
+    return s->kind == PL_CLIENT_WORKER && s->life == SEAT_HELD;
 }
 
 int pl_gateway_seats(const struct pl_gateway *g) {
@@ -53,23 +53,32 @@ bool pl_gateway_seat_find(struct request *r, const char *key, size_t n) {
     if (n != PL_WIRE_KEY) return false;
     pl_lock_enter(g->lock);
     for (struct seat *s = g->seats; s && !found; s = s->next)
-        if (memcmp(s->key, key, n) == 0 && strcmp(s->name, r->name) == 0 && !s->ended) found = s;
+        if (memcmp(s->key, key, n) == 0 && strcmp(s->name, r->name) == 0 && s->life != SEAT_ENDED)
+            found = s;
     if (found) {
-        uint64_t silent = found->n_requests ? 0 : pl_now_ns() - found->seen_ns;
-        if (silent > found->longest_ns) found->longest_ns = silent;
+        struct seat_presence *p = &found->presence;
+        uint64_t silent = found->n_requests ? 0 : pl_now_ns() - p->seen_ns;
+        if (silent > p->longest_ns) p->longest_ns = silent;
         found->n_requests++;
-        r->returns = found->away && r->route != ROUTE_EVENTS;
-        if (r->returns) found->back_ns = pl_now_ns() + SEAT_BACK_NS;
+        r->returns = p->state == PRESENCE_AWAY && r->route != ROUTE_EVENTS;
+        if (r->returns) p->back_ns = pl_now_ns() + SEAT_BACK_NS;
     }
     r->seat = found; /* the watch reads it */
     pl_lock_leave(g->lock);
     return found != NULL;
 }
 
+/* If it was away, it is until the watch has found it here. */
+void pl_gateway_seat_listens(struct seat *s) {
+    struct seat_presence *p = &s->presence;
+    if (p->state == PRESENCE_UNKNOWN) p->state = PRESENCE_HERE;
+    p->back_ns = 0;
+}
+
 /* How long it may be without a connection. */
 uint64_t pl_gateway_seat_patience(const struct seat *s) {
-    uint64_t ns = 3 * s->longest_ns;
-    if (s->reported) return SEAT_TOLD_NS;
+    uint64_t ns = 3 * s->presence.longest_ns;
+    if (s->presence.told_away) return SEAT_TOLD_NS;
     return ns < SEAT_LEAST_NS ? SEAT_LEAST_NS : ns > SEAT_MOST_NS ? SEAT_MOST_NS : ns;
 }
 

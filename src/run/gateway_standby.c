@@ -81,18 +81,20 @@ unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL], b
 int pl_gateway_standby_told(struct pl_gateway *g) {
     struct standby *s = &g->standby;
     s->workers = s->electors = pl_gateway_seats(g);
-    for (struct seat *i = g->seats; i; i = i->next) i->elects = pl_gateway_seat_counts(i);
+    for (struct seat *i = g->seats; i; i = i->next)
+        i->elector = pl_gateway_seat_counts(i) ? ELECTOR_COUNTS : ELECTOR_NOT;
     return s->workers;
 }
 
 void pl_gateway_standby_left(struct seat *s) {
-    s->gateway->standby.electors -= s->elects;
-    s->elects = false;
+    s->gateway->standby.electors -= s->elector != ELECTOR_NOT;
+    s->elector = ELECTOR_NOT;
 }
 
 /* What it said before it was asked does not count. */
 void pl_gateway_standby_heard(struct seat *s, bool knows) {
-    s->forgot = s->gateway->standby.losing && !knows;
+    if (s->elector == ELECTOR_NOT) return;
+    s->elector = s->gateway->standby.losing && !knows ? ELECTOR_FORGOT : ELECTOR_COUNTS;
 }
 
 /* Whether more than half of those who could elect the standby will not, because they said so or
@@ -101,7 +103,8 @@ void pl_gateway_standby_heard(struct seat *s, bool knows) {
 static bool standby_forgotten(const struct pl_gateway *g) {
     int n = g->standby.electors, forgot = 0;
     for (const struct seat *s = g->seats; s; s = s->next)
-        forgot += s->elects && (s->forgot || !s->listened);
+        forgot += s->elector == ELECTOR_FORGOT ||
+                  (s->elector == ELECTOR_COUNTS && s->presence.state == PRESENCE_UNKNOWN);
     return n == 0 || 2 * forgot > n;
 }
 
@@ -113,7 +116,8 @@ static const char *standby_lose(struct pl_gateway *g, uint64_t now) {
         s->told_losing = false;
         s->losing_ns = now;
         s->change++;
-        for (struct seat *i = g->seats; i; i = i->next) i->forgot = false;
+        for (struct seat *i = g->seats; i; i = i->next)
+            if (i->elector == ELECTOR_FORGOT) i->elector = ELECTOR_COUNTS;
     }
     if (standby_forgotten(g)) {
         s->here = s->losing = false;

@@ -41,6 +41,35 @@ static inline unsigned pl_gateway_beat_s(const struct pl_gateway_conf *conf) {
     return s > PL_WIRE_BEAT_S ? s : PL_WIRE_BEAT_S;
 }
 
+enum seat_life {
+    SEAT_HELD,     /* its client has it, and may come back to it */
+    SEAT_GIVEN_UP, /* by the server, which its client has not heard yet */
+    SEAT_ENDED     /* no request finds it any more */
+};
+
+/* Whether a client has a connection. */
+enum presence {
+    PRESENCE_UNKNOWN, /* it never asked for its events, and may compute without a connection */
+    PRESENCE_HERE,
+    PRESENCE_AWAY
+};
+
+struct seat_presence {
+    enum presence state;
+    bool told_away;      /* what pl_gateway_moved() told last, */
+    bool told_name;      /* and whether it told the name */
+    uint64_t seen_ns;    /* when the last request ended, */
+    uint64_t longest_ns; /* and the longest time without one */
+    uint64_t back_ns;    /* it came back without its events, and is not away before that */
+};
+
+/* Whether a client may elect the standby. */
+enum elector {
+    ELECTOR_NOT,    /* the standby does not know it */
+    ELECTOR_COUNTS, /* the standby counts its vote */
+    ELECTOR_FORGOT  /* but it has said that it will not vote */
+};
+
 struct seat {
     struct seat *next;
     struct pl_gateway *gateway;
@@ -54,19 +83,12 @@ struct seat {
     enum pl_client_kind kind;
     bool speaks; /* its requests are carried out */
     /* the gateway's lock */
+    enum seat_life life;
+    struct seat_presence presence;
+    enum elector elector;
     int n_requests;      /* that know it */
-    bool listened;       /* it has asked for its events: while it is here, it has a connection */
-    bool away, reported; /* it has none; what pl_gateway_moved() told last, */
-    bool named;          /* and whether it told the name */
-    uint64_t back_ns;    /* it came back without its events, and is not away before that */
     struct request *has; /* the one that may use the link */
-    bool ended;          /* nobody may join it any more */
-    bool gone;           /* the server has given up its place, which its client has not heard yet */
-    bool elects;         /* the standby knows it, and counts its vote, */
-    bool forgot;         /* but it has said that it will not vote */
     bool told;           /* its client knows that the run is over */
-    uint64_t seen_ns;    /* when its last request ended, */
-    uint64_t longest_ns; /* and how long it was silent at most */
     uint64_t answered;   /* task of the last result that was pushed */
     char *farewell;      /* why the server hung up; NULL: it did not say so yet */
     bool again;          /* and whether its client may join again */
@@ -195,6 +217,7 @@ void pl_gateway_seat_free(struct seat *s);
 struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s);
 void pl_gateway_seat_end(struct seat *s);
 bool pl_gateway_seat_find(struct request *r, const char *key, size_t n);
+void pl_gateway_seat_listens(struct seat *s);            /* the caller has the lock */
 uint64_t pl_gateway_seat_patience(const struct seat *s); /* without a connection */
 bool pl_gateway_seat_take(struct seat *s, struct request *r);
 int pl_gateway_seats(const struct pl_gateway *g);  /* of workers; the caller has the lock */

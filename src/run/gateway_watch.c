@@ -14,18 +14,19 @@
 
 /* Until when a client without a connection is not away. The caller has the lock. */
 static uint64_t watch_until(const struct seat *s) {
-    uint64_t reopens = s->seen_ns + WATCH_REOPENS_NS;
-    return s->back_ns > reopens ? s->back_ns : reopens;
+    const struct seat_presence *p = &s->presence;
+    uint64_t reopens = p->seen_ns + WATCH_REOPENS_NS;
+    return p->back_ns > reopens ? p->back_ns : reopens;
 }
 
-/* Notes whether the client of a seat has a connection. One that never asked for its events has none
- * while it computes. The caller has the lock. */
+/* Notes whether the client of a seat has a connection, if it asks for its events. Returns whether
+ * that has changed. The caller has the lock. */
 static bool watch_moved(const struct pl_gateway *g, struct seat *s, uint64_t now) {
-    bool away = s->listened && s->n_requests == 0 && !s->ended && !s->gone && !g->over &&
-                now >= watch_until(s);
-    bool moved = away != s->away;
-    s->away = away;
-    return moved;
+    if (s->presence.state == PRESENCE_UNKNOWN) return false;
+    bool away = s->n_requests == 0 && s->life == SEAT_HELD && !g->over && now >= watch_until(s);
+    enum presence before = s->presence.state;
+    s->presence.state = away ? PRESENCE_AWAY : PRESENCE_HERE;
+    return s->presence.state != before;
 }
 
 /* Marks the requests whose connections were closed, and ends the seats of clients that have been
@@ -39,10 +40,13 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
         next = s->next;
         moved |= watch_moved(g, s, now);
         if (s->n_requests > 0) continue;
-        if (!s->gone && !g->over && pl_client_link_hung_up(s->link)) s->gone = fewer = true;
-        uint64_t sure = watch_until(s), end = s->seen_ns + pl_gateway_seat_patience(s);
-        if (s->listened && sure > now && sure < until) until = sure;
-        if (end <= now) s->ended = true;
+        if (s->life == SEAT_HELD && !g->over && pl_client_link_hung_up(s->link)) {
+            s->life = SEAT_GIVEN_UP;
+            fewer = true;
+        }
+        uint64_t sure = watch_until(s), end = s->presence.seen_ns + pl_gateway_seat_patience(s);
+        if (s->presence.state != PRESENCE_UNKNOWN && sure > now && sure < until) until = sure;
+        if (end <= now) s->life = SEAT_ENDED;
         struct seat *gone = pl_gateway_seat_remove(g, s);
         if (gone) {
             gone->next = *away;
@@ -66,7 +70,8 @@ static void watch_cut(struct pl_gateway *g, int fd) {
         if (r->fd != fd || poll(&now, 1, 0) <= 0) continue;
         epoll_ctl(g->poll, EPOLL_CTL_DEL, fd, NULL);
         atomic_store(&r->cut, true);
-        if (r->returns && r->waits) r->seat->back_ns = 0; /* it came after its client had gone */
+        if (r->returns && r->waits)
+            r->seat->presence.back_ns = 0; /* it came after its client had gone */
         if (r->seat) pl_client_link_interrupt(r->seat->link);
     }
     pl_lock_leave(g->lock);

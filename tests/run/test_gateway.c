@@ -6,7 +6,7 @@
 
 #if __has_include(<microhttpd.h>)
 #include "run/gateway_state.h"
-#define IS_WAITED_FOR(d) ((d).gateway->seats->back_ns > 0)
+#define IS_WAITED_FOR(d) ((d).gateway->seats->presence.back_ns > 0)
 
 /* Seconds between two beats of the only client; 0: it does not ask for its events. */
 static unsigned beats_of(const struct door *d) {
