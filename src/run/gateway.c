@@ -252,7 +252,7 @@ static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
         if (!s->told && s->life != SEAT_ENDED && now < s->presence.seen_ns + GATEWAY_END_NS)
             return true;
     const struct standby *s = &g->standby; /* it asks again when it has copied the last answer */
-    if (s->here && !s->told && now < s->seen_ns + GATEWAY_END_NS) return true;
+    if (s->state != STANDBY_NONE && !s->told && now < s->seen_ns + GATEWAY_END_NS) return true;
     return g->requests != NULL;
 }
 
@@ -265,7 +265,7 @@ static void gateway_settle(struct pl_gateway *g) {
         unsigned seen = atomic_load(&g->bell);
         aside = false;
         pl_lock_enter(g->lock);
-        for (struct request *r = g->requests; r && !aside; r = r->next) aside = r->aside;
+        for (struct request *r = g->requests; r && !aside; r = r->next) aside = r->aside.runs;
         pl_lock_leave(g->lock);
         if (aside) pl_futex_wait(&g->bell, seen, GATEWAY_SECOND / 20);
     }

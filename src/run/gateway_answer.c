@@ -14,9 +14,9 @@
 static enum MHD_Result answer_with(struct request *r, unsigned status, struct MHD_Response *with) {
     r->answered = true;
     if (!with) return MHD_NO;
-    if (r->work && !r->reply) { /* this is its thread; libmicrohttpd's own goes on */
-        r->reply = with;
-        r->status = status;
+    if (r->aside.work && !r->aside.reply) { /* this is its thread; libmicrohttpd's own goes on */
+        r->aside.reply = with;
+        r->aside.status = status;
         return MHD_YES;
     }
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT,
@@ -27,10 +27,10 @@ static enum MHD_Result answer_with(struct request *r, unsigned status, struct MH
 }
 
 enum MHD_Result pl_gateway_answer_reply(struct request *r) {
-    struct MHD_Response *reply = r->reply;
-    r->work = NULL;
-    r->reply = NULL;
-    return answer_with(r, r->status, reply);
+    struct MHD_Response *reply = r->aside.reply;
+    r->aside.work = NULL;
+    r->aside.reply = NULL;
+    return answer_with(r, r->aside.status, reply);
 }
 
 static struct MHD_Response *answer_text(const char *text) {

@@ -14,8 +14,8 @@ static ssize_t events_standby(struct request *r, char *buffer, size_t max) {
     char url[GATEWAY_URL];
     bool losing;
     unsigned change = pl_gateway_standby_where(r->gateway, url, &losing);
-    if (change == r->standby) return 0;
-    r->standby = change;
+    if (change == r->events.standby) return 0;
+    r->events.standby = change;
     return snprintf(buffer, max, losing ? "forget %s\n" : "standby %s\n", url);
 }
 
@@ -36,24 +36,24 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
     ssize_t standby = over ? 0 : events_standby(r, buffer, max);
     if (standby > 0) return standby;
     enum pl_relay what = PL_RELAY_OVER;
-    if (!over) what = pl_client_link_watch(s->link, task != r->told ? task : 0);
+    if (!over) what = pl_client_link_watch(s->link, task != r->events.told ? task : 0);
     if (what == PL_RELAY_OVER) {
-        if (r->told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
-        r->told = UINT64_MAX;
+        if (r->events.told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
+        r->events.told = UINT64_MAX;
         pl_lock_enter(g->lock);
         s->told = true;
         pl_lock_leave(g->lock);
         return snprintf(buffer, max, "over\n");
     }
     if (what == PL_RELAY_CANCELLED && atomic_load(&s->task) == task) {
-        r->told = task;
+        r->events.told = task;
         return snprintf(buffer, max, "cancel %" PRIu64 "\n", task);
     }
-    if (r->beat_ns <= now) {
-        r->beat_ns = GATEWAY_TOGETHER(now + r->beat_s * GATEWAY_SECOND);
+    if (r->events.beat_ns <= now) {
+        r->events.beat_ns = GATEWAY_TOGETHER(now + r->events.beat_s * GATEWAY_SECOND);
         return snprintf(buffer, max, "beat\n");
     }
-    pl_gateway_park(r, word, seen, r->beat_ns - now);
+    pl_gateway_park(r, word, seen, r->events.beat_ns - now);
     return 0;
 }
 
@@ -65,7 +65,7 @@ enum MHD_Result pl_gateway_events(struct request *r) {
     MHD_add_response_header(a, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
     bool knows = pl_gateway_said(r, PL_WIRE_STANDBY) != NULL;
     pl_lock_enter(r->gateway->lock);
-    r->beat_s = knows ? PL_WIRE_BEAT_S : pl_gateway_beat_s(&r->gateway->conf);
+    r->events.beat_s = knows ? PL_WIRE_BEAT_S : pl_gateway_beat_s(&r->gateway->conf);
     pl_gateway_seat_listens(r->seat);
     pl_gateway_standby_heard(r->seat, knows);
     pl_lock_leave(r->gateway->lock);

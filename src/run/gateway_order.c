@@ -19,24 +19,24 @@ const char *pl_gateway_order_begin(struct request *r) {
     if (!pl_gateway_said_result(r)) return "a header makes no sense";
     if (r->result.sets_lr && !s->speaks) return GATEWAY_MUTE;
     if (!length) return "the length of the result is not known";
-    bool usable = r->has_result && r->result.defect == PL_NO_DEFECT;
+    bool usable = r->brings != RESULT_NONE && r->result.defect == PL_NO_DEFECT;
     size_t size = s->order.half_out ? sizeof(uint16_t) : sizeof(float);
-    r->late = r->has_result && r->result.task != atomic_load(&s->task);
-    r->room = usable ? s->dim * size : 0;
-    if (r->late) { /* of an order that was replaced, or sent again: it is read and dropped */
+    if (r->brings == RESULT_NEW && r->result.task != atomic_load(&s->task)) r->brings = RESULT_LATE;
+    r->body.room = usable ? s->dim * size : 0;
+    if (r->brings == RESULT_LATE) {
         size_t n = strtoull(length, NULL, 10);
         if (n > s->dim * sizeof(float)) return "the result has the wrong length";
-        r->room = n;
+        r->body.room = n;
         return NULL;
     }
-    if (strtoull(length, NULL, 10) != r->room) return "the result has the wrong length";
-    r->into = (char *)s->order.out;
+    if (strtoull(length, NULL, 10) != r->body.room) return "the result has the wrong length";
+    r->body.into = (char *)s->order.out;
     return NULL;
 }
 
 static void order_push(struct request *r) {
     struct seat *s = r->seat;
-    if (!r->has_result || r->late) return;
+    if (r->brings != RESULT_NEW) return;
     atomic_store(&s->task, 0);
     pl_shm.link.push(s->link, &r->result);
     pl_lock_enter(r->gateway->lock);
@@ -57,7 +57,7 @@ static uint64_t order_patience(struct request *r) {
 static int order_wanted(struct request *r) {
     struct pl_gateway *g = r->gateway;
     pl_lock_enter(g->lock);
-    r->waits = true;
+    r->order.waits = true;
     bool ended = r->seat->life == SEAT_ENDED || g->over;
     pl_lock_leave(g->lock);
     return ended ? PL_ECANCELLED : atomic_load(&r->cut) ? PL_EINTR : PL_OK;
@@ -66,41 +66,41 @@ static int order_wanted(struct request *r) {
 /* It waits no more. */
 static void order_settled(struct request *r) {
     pl_lock_enter(r->gateway->lock);
-    r->waits = false;
+    r->order.waits = false;
     pl_lock_leave(r->gateway->lock);
 }
 
 /* Pulls an order, unless the request already has one. PL_ETIMEDOUT if no order has come yet. */
 static int order_pull(struct request *r) {
     int rc = order_wanted(r);
-    if (rc || r->pulled) return rc;
+    if (rc || r->order.pulled) return rc;
     do rc = pl_client_link_pull(r->seat->link, 0, &r->seat->order); /* does not wait */
     while (rc == PL_EINTR);
-    r->pulled = rc == PL_OK;
+    r->order.pulled = rc == PL_OK;
     return rc ? rc : order_wanted(r);
 }
 
 /* The first time: what came with the request. */
 static void order_arrived(struct request *r) {
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    r->end_ns = pl_now_ns() + order_patience(r);
+    r->order.end_ns = pl_now_ns() + order_patience(r);
     order_push(r);
     atomic_store(&r->seat->task, 0);
 }
 
 enum MHD_Result pl_gateway_order_next(struct request *r) {
     struct seat *s = r->seat;
-    if (r->n != r->room)
+    if (r->body.n != r->body.room)
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST, "the result is incomplete");
-    if (r->end_ns == 0) order_arrived(r);
+    if (r->order.end_ns == 0) order_arrived(r);
     atomic_uint *link = pl_client_link_bell(s->link), *bell = &r->gateway->bell;
     unsigned seen = atomic_load(link), rung = atomic_load(bell);
     uint64_t now = pl_now_ns();
     int rc = order_pull(r);
     if (rc == PL_OK && pl_gateway_standby_holds(r, s->order.note))
         return pl_gateway_park(r, bell, rung, ORDER_LOOK_NS);
-    if (rc == PL_ETIMEDOUT && now < r->end_ns) {
-        uint64_t left = r->end_ns - now;
+    if (rc == PL_ETIMEDOUT && now < r->order.end_ns) {
+        uint64_t left = r->order.end_ns - now;
         return pl_gateway_park(r, link, seen, left < ORDER_LOOK_NS ? left : ORDER_LOOK_NS);
     }
     order_settled(r);

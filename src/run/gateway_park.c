@@ -10,21 +10,23 @@
 
 /* Events go on if there is news of the standby, too. The caller has the lock. */
 static bool park_over(const struct request *r, uint64_t now) {
-    bool news = r->route == ROUTE_EVENTS && r->standby != r->gateway->standby.change;
-    return news || r->gateway->closed || now >= r->until_ns || atomic_load(r->word) != r->seen;
+    bool news = r->route == ROUTE_EVENTS && r->events.standby != r->gateway->standby.change;
+    const struct request_park *p = &r->park;
+    return news || r->gateway->closed || now >= p->until_ns || atomic_load(p->word) != p->seen;
 }
 
 enum MHD_Result pl_gateway_park(struct request *r, atomic_uint *word, unsigned seen, uint64_t ns) {
     struct pl_gateway *g = r->gateway;
+    struct request_park *p = &r->park;
     uint64_t now = pl_now_ns();
     MHD_suspend_connection(r->connection);
     pl_lock_enter(g->lock);
-    r->word = word;
-    r->seen = seen;
-    r->until_ns = now + ns;
-    if (ns >= GATEWAY_SECOND) r->until_ns = GATEWAY_TOGETHER(r->until_ns);
-    r->parked = !park_over(r, now);
-    bool stays = r->parked, sooner = r->until_ns < g->look_ns;
+    p->word = word;
+    p->seen = seen;
+    p->until_ns = now + ns;
+    if (ns >= GATEWAY_SECOND) p->until_ns = GATEWAY_TOGETHER(p->until_ns);
+    p->parked = !park_over(r, now);
+    bool stays = p->parked, sooner = p->until_ns < g->look_ns;
     pl_lock_leave(g->lock);
     /* from here on another thread may have the request, if it stays */
     if (!stays)
@@ -39,19 +41,20 @@ uint64_t pl_gateway_unpark(struct pl_gateway *g) {
     uint64_t now = pl_now_ns(), next = UINT64_MAX;
     pl_lock_enter(g->lock);
     for (struct request *r = g->requests; r; r = r->next) {
-        if (!r->parked) continue;
-        r->parked = !park_over(r, now);
-        if (r->parked) {
-            next = r->until_ns < next ? r->until_ns : next;
+        struct request_park *p = &r->park;
+        if (!p->parked) continue;
+        p->parked = !park_over(r, now);
+        if (p->parked) {
+            next = p->until_ns < next ? p->until_ns : next;
         } else {
-            r->woken = woken;
+            p->woken = woken;
             woken = r;
         }
     }
     pl_lock_leave(g->lock);
     while (woken) { /* none of them ends before it was resumed */
         struct request *r = woken;
-        woken = r->woken;
+        woken = r->park.woken;
         MHD_resume_connection(r->connection);
     }
     return next == UINT64_MAX ? next : next - now;
@@ -59,24 +62,24 @@ uint64_t pl_gateway_unpark(struct pl_gateway *g) {
 
 static void park_mark(struct request *r, bool aside) {
     pl_lock_enter(r->gateway->lock);
-    r->aside = aside;
+    r->aside.runs = aside;
     pl_lock_leave(r->gateway->lock);
 }
 
 static void park_aside(void *arg) {
     struct request *r = arg;
-    r->work(r);
+    r->aside.work(r);
     MHD_resume_connection(r->connection);
     park_mark(r, false); /* its end waits for this thread */
 }
 
 enum MHD_Result pl_gateway_aside(struct request *r, enum MHD_Result (*work)(struct request *r)) {
-    r->work = work;
+    r->aside.work = work;
     park_mark(r, true);
     MHD_suspend_connection(r->connection);
-    if (!pl_thread_start(park_aside, r, &r->thread)) return MHD_YES;
+    if (!pl_thread_start(park_aside, r, &r->aside.thread)) return MHD_YES;
     MHD_resume_connection(r->connection);
     park_mark(r, false);
-    r->work = NULL;
+    r->aside.work = NULL;
     return pl_gateway_answer(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
 }

@@ -18,9 +18,9 @@
 
 static enum MHD_Result request_word(struct request *r) {
     if (!r->seat->speaks) return pl_gateway_answer(r, MHD_HTTP_FORBIDDEN, GATEWAY_MUTE);
-    r->text[r->n < sizeof r->text ? r->n : sizeof r->text - 1] = '\0';
-    int rc = pl_client_link_say(r->seat->link, r->text, r->work ? GATEWAY_SECOND : 0);
-    if (rc == PL_ETIMEDOUT && !r->work) return pl_gateway_aside(r, request_word);
+    r->text[r->body.n < sizeof r->text ? r->body.n : sizeof r->text - 1] = '\0';
+    int rc = pl_client_link_say(r->seat->link, r->text, r->aside.work ? GATEWAY_SECOND : 0);
+    if (rc == PL_ETIMEDOUT && !r->aside.work) return pl_gateway_aside(r, request_word);
     if (rc == PL_OK) return pl_gateway_answer(r, MHD_HTTP_ACCEPTED, "");
     if (rc == PL_EUSAGE)
         return pl_gateway_answer(r, MHD_HTTP_BAD_REQUEST,
@@ -83,13 +83,13 @@ static unsigned request_turn(struct request *r, const char **why) {
     unsigned seen = atomic_load(&r->gateway->bell);
     *why = "another request of this client is being answered";
     if (!pl_gateway_seat_take(r->seat, r)) {
-        if (pl_now_ns() >= r->turn_ns || atomic_load(&r->cut)) return MHD_HTTP_CONFLICT;
+        if (pl_now_ns() >= r->turn.until_ns || atomic_load(&r->cut)) return MHD_HTTP_CONFLICT;
         pl_gateway_park(r, &r->gateway->bell, seen, GATEWAY_SECOND / 20);
         return 0;
     }
-    r->turn_ns = 0;
+    r->turn.until_ns = 0;
     if (r->route != ROUTE_NEXT) return 0;
-    r->into = NULL;
+    r->body.into = NULL;
     *why = pl_gateway_order_begin(r);
     if (!*why) return 0;
     if (strcmp(*why, GATEWAY_MUTE) == 0) return MHD_HTTP_FORBIDDEN;
@@ -118,15 +118,15 @@ static unsigned request_begin(struct request *r, const char *method, const char 
     if (r->route != ROUTE_NEXT && bytes >= sizeof r->text) return MHD_HTTP_CONTENT_TOO_LARGE;
     *why = "the request must say how long it is (Content-Length)";
     if (pl_gateway_said(r, MHD_HTTP_HEADER_TRANSFER_ENCODING)) return MHD_HTTP_LENGTH_REQUIRED;
-    r->into = r->text;
-    r->room = (size_t)bytes;
+    r->body.into = r->text;
+    r->body.room = (size_t)bytes;
     if (r->route == ROUTE_JOIN && pl_gateway_over(r->gateway)) return MHD_HTTP_GONE;
     if (!key) return 0;
     *why = "this seat is not known";
     if (!pl_gateway_seat_find(r, key, n))
         return pl_gateway_over(r->gateway) ? MHD_HTTP_GONE : MHD_HTTP_NOT_FOUND;
     if (r->route != ROUTE_NEXT && r->route != ROUTE_NEWEST) return 0;
-    r->turn_ns = pl_now_ns() + REQUEST_TURN_NS;
+    r->turn.until_ns = pl_now_ns() + REQUEST_TURN_NS;
     return request_turn(r, why);
 }
 
@@ -182,7 +182,7 @@ static struct request *request_new(struct pl_gateway *g, struct MHD_Connection *
 /* Its connection was closed in the middle of its body. */
 static void request_broke_off(const struct request *r) {
     char what[100];
-    snprintf(what, sizeof what, "it broke off after %zu of %zu bytes", r->n, r->room);
+    snprintf(what, sizeof what, "it broke off after %zu of %zu bytes", r->body.n, r->body.room);
     pl_gateway_report_request(r, what);
 }
 
@@ -193,9 +193,9 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
     (void)connection;
     if (!r) return;
     struct seat *s = r->seat, *over = NULL;
-    pl_thread_join(r->thread);
-    if (r->reply) MHD_destroy_response(r->reply); /* nobody is there to hear it */
-    if (!r->answered && r->n < r->room) request_broke_off(r);
+    pl_thread_join(r->aside.thread);
+    if (r->aside.reply) MHD_destroy_response(r->aside.reply); /* nobody is there to hear it */
+    if (!r->answered && r->body.n < r->body.room) request_broke_off(r);
     pl_lock_enter(g->lock);
     epoll_ctl(g->poll, EPOLL_CTL_DEL, r->fd, NULL);
     if (r->next) r->next->previous = r->previous;
@@ -223,18 +223,19 @@ void pl_gateway_request_done(void *cls, struct MHD_Connection *connection, void 
  * be served is disconnected. */
 static enum MHD_Result request_body(struct request *r, const char *data, size_t n) {
     const struct pl_gateway_conf *conf = &r->gateway->conf;
+    struct request_body *b = &r->body;
     uint64_t now = pl_now_ns();
-    if (!r->since_ns) r->since_ns = now;
-    r->n_came += n;
-    if (pl_gateway_is_slow(r->n_came, now - r->since_ns,
+    if (!b->since_ns) b->since_ns = now;
+    b->n_came += n;
+    if (pl_gateway_is_slow(b->n_came, now - b->since_ns,
                            conf->slow_ns ? conf->slow_ns : PL_GATEWAY_SLOW_NS)) {
         pl_gateway_report_request(r, "it comes at less than 4 kB per second");
         return MHD_NO;
     }
-    if (r->refusal) return MHD_YES;
-    if (n > r->room - r->n) return MHD_NO;
-    if (r->into) memcpy(r->into + r->n, data, n);
-    r->n += n;
+    if (r->turn.refusal) return MHD_YES;
+    if (n > b->room - b->n) return MHD_NO;
+    if (b->into) memcpy(b->into + b->n, data, n);
+    b->n += n;
     return MHD_YES;
 }
 
@@ -251,15 +252,16 @@ enum MHD_Result pl_gateway_request(void *cls, struct MHD_Connection *connection,
         if (status == MHD_HTTP_GONE) return pl_gateway_answer_gone(r);
         return status ? pl_gateway_answer(r, status, why) : MHD_YES;
     }
-    if (r->reply) return pl_gateway_answer_reply(r);
+    if (r->aside.reply) return pl_gateway_answer_reply(r);
     /* a server that is being stopped queues no answers, and goes on with the request */
     if (r->answered) return MHD_NO;
-    if (r->turn_ns && (r->refusal = request_turn(r, &r->why))) r->turn_ns = 0;
-    if (r->turn_ns) return MHD_YES;
+    struct request_turn *turn = &r->turn;
+    if (turn->until_ns && (turn->refusal = request_turn(r, &turn->why))) turn->until_ns = 0;
+    if (turn->until_ns) return MHD_YES;
     if (*data_size > 0) {
         size_t n = *data_size;
         *data_size = 0;
         return request_body(r, data, n);
     }
-    return r->refusal ? pl_gateway_answer(r, r->refusal, r->why) : request_end(r);
+    return turn->refusal ? pl_gateway_answer(r, turn->refusal, turn->why) : request_end(r);
 }

@@ -72,6 +72,6 @@ bool pl_gateway_said_result(struct request *r) {
     x->lr = said_number(r, PL_WIRE_LR, 0, &bad);
     x->tells_waits = pl_gateway_said(r, PL_WIRE_WAITED) != NULL;
     x->wait_ns = pl_gateway_said_whole(r, PL_WIRE_WAITED, UINT64_MAX / 2, &bad);
-    r->has_result = x->task != 0;
+    r->brings = x->task ? RESULT_NEW : RESULT_NONE;
     return !bad && said_absent(r);
 }

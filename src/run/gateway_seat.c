@@ -87,12 +87,12 @@ bool pl_gateway_seat_take(struct seat *s, struct request *r) {
     struct pl_gateway *g = s->gateway;
     pl_lock_enter(g->lock);
     struct request *earlier = s->has != r ? s->has : NULL;
-    bool sent_away = earlier && earlier->waits;
+    bool sent_away = earlier && earlier->order.waits;
     if (sent_away) {
         atomic_store(&earlier->cut, true);
         pl_client_link_interrupt(s->link);
     }
-    bool mine = !earlier || (sent_away && earlier->parked);
+    bool mine = !earlier || (sent_away && earlier->park.parked);
     if (mine) s->has = r;
     pl_lock_leave(g->lock);
     if (sent_away) pl_gateway_look(g);

@@ -46,14 +46,14 @@ static bool standby_enter(struct request *r, const char *url, uint64_t has) {
     struct pl_gateway *g = r->gateway;
     struct standby *s = &g->standby;
     pl_lock_enter(g->lock);
-    bool other = (s->here || s->n_requests > 0) && strcmp(s->url, url) != 0;
-    bool comes = !other && !s->here && has != PL_NO_COPY;
+    bool here = s->state != STANDBY_NONE;
+    bool other = (here || s->n_requests > 0) && strcmp(s->url, url) != 0;
+    bool comes = !other && !here && has != PL_NO_COPY;
     if (!other) {
-        if (!s->here) snprintf(s->url, sizeof s->url, "%s", url);
+        if (!here) snprintf(s->url, sizeof s->url, "%s", url);
         s->has = has;
-        s->here = s->here || comes;
-        s->change += comes || s->losing;
-        s->losing = false;
+        s->change += comes || s->state == STANDBY_LOSING;
+        if (here || comes) s->state = STANDBY_HERE;
         s->n_requests++;
         r->follows = true;
     }
@@ -71,8 +71,8 @@ void pl_gateway_standby_done(struct request *r) {
 
 unsigned pl_gateway_standby_where(struct pl_gateway *g, char url[GATEWAY_URL], bool *losing) {
     pl_lock_enter(g->lock);
-    snprintf(url, GATEWAY_URL, "%s", g->standby.here ? g->standby.url : "");
-    *losing = g->standby.losing;
+    snprintf(url, GATEWAY_URL, "%s", g->standby.state == STANDBY_NONE ? "" : g->standby.url);
+    *losing = g->standby.state == STANDBY_LOSING;
     unsigned change = g->standby.change;
     pl_lock_leave(g->lock);
     return change;
@@ -94,7 +94,8 @@ void pl_gateway_standby_left(struct seat *s) {
 /* What it said before it was asked does not count. */
 void pl_gateway_standby_heard(struct seat *s, bool knows) {
     if (s->elector == ELECTOR_NOT) return;
-    s->elector = s->gateway->standby.losing && !knows ? ELECTOR_FORGOT : ELECTOR_COUNTS;
+    bool asked = s->gateway->standby.state == STANDBY_LOSING;
+    s->elector = asked && !knows ? ELECTOR_FORGOT : ELECTOR_COUNTS;
 }
 
 /* Whether more than half of those who could elect the standby will not, because they said so or
@@ -111,8 +112,8 @@ static bool standby_forgotten(const struct pl_gateway *g) {
 /* It is silent. Returns what is to be said about it, or NULL. The caller has the lock. */
 static const char *standby_lose(struct pl_gateway *g, uint64_t now) {
     struct standby *s = &g->standby;
-    if (!s->losing) {
-        s->losing = true;
+    if (s->state == STANDBY_HERE) {
+        s->state = STANDBY_LOSING;
         s->told_losing = false;
         s->losing_ns = now;
         s->change++;
@@ -120,7 +121,7 @@ static const char *standby_lose(struct pl_gateway *g, uint64_t now) {
             if (i->elector == ELECTOR_FORGOT) i->elector = ELECTOR_COUNTS;
     }
     if (standby_forgotten(g)) {
-        s->here = s->losing = false;
+        s->state = STANDBY_NONE;
         s->url[0] = '\0';
         s->change++;
         return "is lost; until it returns, updates exist once";
@@ -135,13 +136,13 @@ uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now) {
     struct standby *s = &g->standby;
     char url[GATEWAY_URL];
     pl_lock_enter(g->lock);
-    bool silent = s->here && s->n_requests == 0;
+    bool silent = s->state != STANDBY_NONE && s->n_requests == 0;
     unsigned change = s->change;
     bool loses = silent && now > s->seen_ns + STANDBY_SILENT_NS;
     memcpy(url, s->url, sizeof url);
     const char *said = loses ? standby_lose(g, now) : NULL;
     bool news = s->change != change;
-    silent = silent && s->here;
+    silent = silent && s->state != STANDBY_NONE;
     pl_lock_leave(g->lock);
     if (said) pl_log_warn(g->conf.log, "the standby at %s %s", url, said);
     if (news) pl_gateway_ring(g);
@@ -151,7 +152,8 @@ uint64_t pl_gateway_standby_look(struct pl_gateway *g, uint64_t now) {
 bool pl_gateway_is_held(struct pl_gateway *g) {
     pl_lock_enter(g->lock);
     const struct standby *s = &g->standby;
-    bool held = s->here && s->n_requests == 0 && pl_now_ns() > s->seen_ns + GATEWAY_SECOND;
+    bool held =
+        s->state != STANDBY_NONE && s->n_requests == 0 && pl_now_ns() > s->seen_ns + GATEWAY_SECOND;
     pl_lock_leave(g->lock);
     return held;
 }
@@ -242,7 +244,7 @@ bool pl_gateway_standby_holds(struct request *r, const uint64_t note[PL_NOTE_WOR
     const struct pl_run_note n = pl_note_unpack(&o);
     pl_lock_enter(g->lock);
     const struct standby *s = &g->standby;
-    bool lacks = s->here && (s->has == PL_NO_COPY || s->has < n.version);
+    bool lacks = s->state != STANDBY_NONE && (s->has == PL_NO_COPY || s->has < n.version);
     pl_lock_leave(g->lock);
     return lacks;
 }

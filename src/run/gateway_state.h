@@ -97,13 +97,18 @@ struct seat {
     _Atomic uint64_t task; /* that the client computes; 0: none */
 };
 
+enum standby_state {
+    STANDBY_NONE,
+    STANDBY_HERE,  /* it has had a copy: orders wait for it */
+    STANDBY_LOSING /* it is silent, and workers were asked to forget it: orders still wait */
+};
+
 struct standby {
     atomic_bool waits; /* a request of it waits for a copy */
     /* the gateway's lock */
-    bool here;             /* it has had a copy, and is not lost: orders wait for it */
-    bool losing;           /* it is silent, and workers were asked to forget it */
-    bool told_losing;      /* which takes long, and was said */
-    uint64_t losing_ns;    /* since then */
+    enum standby_state state;
+    uint64_t losing_ns;    /* since when it is being lost, */
+    bool told_losing;      /* and whether it was said that this takes long */
     uint64_t has;          /* the version of its copy, or PL_NO_COPY */
     int workers;           /* that it was told of, */
     int electors;          /* without those that have left since */
@@ -132,6 +137,58 @@ enum route {
     ROUTE_HEALTH
 };
 
+/* What a request brings for a task. */
+enum result_use {
+    RESULT_NONE,
+    RESULT_NEW,
+    RESULT_LATE /* of an order that was replaced, or sent again: it is read and dropped */
+};
+
+struct request_body {
+    char *into;                /* where it goes; NULL: it is dropped */
+    size_t n, room;            /* bytes of it so far, and in all */
+    uint64_t since_ns, n_came; /* when its first bytes came, and how many did */
+};
+
+/* Until an earlier request of the same seat has ended. */
+struct request_turn {
+    uint64_t until_ns; /* it waits until then; 0: it does not */
+    unsigned refusal;  /* it waited in vain, which it is told after its body, */
+    const char *why;   /* and the reason */
+};
+
+/* For an order, or for a version. */
+struct request_order {
+    bool waits;      /* the gateway's lock: it waits in the link, and may be sent away */
+    bool pulled;     /* it has an order, which the standby must have first */
+    uint64_t end_ns; /* when it is answered at last */
+};
+
+struct request_events {
+    uint64_t told;    /* the task whose cancel was sent; UINT64_MAX: the end was */
+    uint64_t beat_ns; /* when a beat is due, */
+    unsigned beat_s;  /* seconds between two */
+    unsigned standby; /* the change of the standby that was sent */
+};
+
+/* Waiting with a connection that is suspended (gateway_park.c). The gateway's lock. */
+struct request_park {
+    bool parked; /* until *word is not `seen`, or the time has come */
+    atomic_uint *word;
+    unsigned seen;
+    uint64_t until_ns;
+    struct request *woken; /* the next one that goes on */
+};
+
+/* Work on a thread of its own (gateway_park.c). */
+struct request_aside {
+    bool runs;                /* the gateway's lock: it carries out work() */
+    struct pl_thread *thread; /* which was started, */
+    enum MHD_Result (*work)(struct request *r);
+    struct MHD_Response *reply; /* and what it leaves */
+    unsigned status;
+};
+
 struct request {
     struct request *next, *previous; /* in the gateway's list, for the watch */
     struct pl_gateway *gateway;
@@ -139,38 +196,21 @@ struct request {
     enum route route;
     struct seat *seat;
     int fd;
-    bool answered;   /* or about to be */
-    bool waits;      /* the gateway's lock: it waits in the link, and may be sent away */
-    atomic_bool cut; /* its connection is closed, or another request takes its place */
-    bool has_result, late;
-    bool returns; /* the gateway's lock: its client was away until it came */
-    bool follows; /* it is a standby's */
+    bool answered;             /* or about to be */
+    atomic_bool cut;           /* its connection is closed, or another request takes its place */
+    bool returns;              /* the gateway's lock: its client was away until it came */
+    bool follows;              /* it is a standby's */
+    char name[PL_WORKER_NAME]; /* of its client's certificate */
+    char text[PL_WORD_MAX];    /* its body, if that is short */
+    struct request_body body;
+    enum result_use brings;
     struct pl_result result;
-    uint64_t *absent;          /* [n_absent] of the result; NULL: it has all tensors */
-    char *into;                /* where the body goes; NULL: it is dropped */
-    size_t n, room;            /* bytes of it so far, and in all */
-    uint64_t since_ns, n_came; /* when its first bytes came, and how many did */
-    char text[PL_WORD_MAX];
-    char name[PL_WORKER_NAME];
-    uint64_t told, beat_ns; /* events: the task whose cancel was sent; when a beat is due; */
-    unsigned beat_s;        /* seconds between two; */
-    unsigned standby;       /* the change of the standby that was sent */
-    /* waiting: gateway_park.c */
-    uint64_t end_ns;       /* when it is answered at last */
-    uint64_t turn_ns;      /* an earlier one of its seat is waited for until then; 0: it is not; */
-    unsigned refusal;      /* or it waited in vain, which it is told after its body, */
-    const char *why;       /* and the reason */
-    bool pulled;           /* it has an order, which the standby must have first */
-    struct request *woken; /* the next one that goes on */
-    bool parked;           /* the gateway's lock: its connection is suspended until */
-    atomic_uint *word;     /* *word is not `seen`, */
-    unsigned seen;         /* or */
-    uint64_t until_ns;     /* then */
-    bool aside;            /* the gateway's lock: a thread carries out work() */
-    struct pl_thread *thread; /* which was started, */
-    enum MHD_Result (*work)(struct request *r);
-    struct MHD_Response *reply; /* and what it leaves */
-    unsigned status;
+    uint64_t *absent; /* [n_absent] of the result; NULL: it has all tensors */
+    struct request_turn turn;
+    struct request_order order;
+    struct request_events events;
+    struct request_park park;
+    struct request_aside aside;
 };
 
 struct pl_gateway {

@@ -70,7 +70,7 @@ static void watch_cut(struct pl_gateway *g, int fd) {
         if (r->fd != fd || poll(&now, 1, 0) <= 0) continue;
         epoll_ctl(g->poll, EPOLL_CTL_DEL, fd, NULL);
         atomic_store(&r->cut, true);
-        if (r->returns && r->waits)
+        if (r->returns && r->order.waits)
             r->seat->presence.back_ns = 0; /* it came after its client had gone */
         if (r->seat) pl_client_link_interrupt(r->seat->link);
     }

@@ -13,7 +13,7 @@ static unsigned beats_of(const struct door *d) {
     unsigned beat_s = 0;
     pl_lock_enter(d->gateway->lock);
     for (const struct request *r = d->gateway->requests; r; r = r->next)
-        if (r->beat_s > beat_s) beat_s = r->beat_s;
+        if (r->events.beat_s > beat_s) beat_s = r->events.beat_s;
     pl_lock_leave(d->gateway->lock);
     return beat_s;
 }
