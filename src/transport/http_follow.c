@@ -43,10 +43,10 @@ void pl_follower_close(struct pl_follower *f) {
 
 static enum pl_followed follow_answer(long status, const struct http_way *w,
                                       struct pl_copy_of_run *out) {
-    out->epoch = w->epoch;
+    out->epoch = w->known.epoch;
     out->version = w->version;
     out->workers = w->welcome.n_workers;
-    memcpy(out->run, w->run, sizeof out->run);
+    memcpy(out->run, w->known.run, sizeof out->run);
     memcpy(out->secret, w->key, sizeof out->secret);
     snprintf(out->why, sizeof out->why, "%s", w->error);
     if (status == 200) return PL_FOLLOWED_COPY;
@@ -74,7 +74,7 @@ enum pl_followed pl_follower_next(struct pl_follower *f, uint64_t has, const cha
         pl_http_way_add(w, PL_WIRE_RUN, "%s", run);
         pl_http_way_add(w, PL_WIRE_EPOCH, "%" PRIu64, epoch);
     }
-    w->grows = true;
+    w->kind = BODY_GROWS;
     w->body = f->bytes;
     w->room = f->room;
     long status = pl_http_way_perform(w);

@@ -24,8 +24,8 @@
 static void join_leave(struct pl_link *l) {
     char answer[PL_WORD_MAX];
     pl_lock_enter(l->lock);
-    uint64_t task = l->has_result ? l->result.task : 0;
-    bool voted = l->voted;
+    uint64_t task = l->next.has_result ? l->next.result.task : 0;
+    bool voted = l->election.voted;
     pl_lock_leave(l->lock);
     pl_http_way_begin(&l->side, "DELETE", "");
     if (task) pl_http_way_add(&l->side, PL_WIRE_TASK, "%" PRIu64, task);
@@ -38,7 +38,7 @@ static void join_leave(struct pl_link *l) {
 
 void pl_http_detach(struct pl_link *l) {
     if (!l) return;
-    if (l->key[0] && l->end <= END_LEFT) join_leave(l);
+    if (l->key[0] && l->ending.how <= END_LEFT) join_leave(l);
     atomic_store(&l->stop, true);
     pl_futex_ring(&l->bell);
     if (l->talk.multi) curl_multi_wakeup(l->talk.multi);
@@ -49,16 +49,17 @@ void pl_http_detach(struct pl_link *l) {
     pl_http_way_close(&l->events);
     pl_http_way_close(&l->side);
     pl_lock_free(l->lock);
-    free(l->in[0]);
-    free(l->in[1]);
-    free(l->half[0]);
-    free(l->half[1]);
-    free(l->out);
+    for (int i = 0; i < 2; i++) {
+        free(l->vectors.in[i]);
+        free(l->vectors.half[i]);
+    }
+    free(l->vectors.out);
     free(l);
 }
 
 /* The certificates of a folder. */
 static int http_keys(struct pl_link *l, const char *keys, const char *as, struct pl_why *why) {
+    struct http_keys *k = &l->keys;
     bool tls = strncmp(l->url, "https:", 6) == 0;
     bool has_keys = keys && *keys;
     if (!tls && has_keys)
@@ -72,25 +73,23 @@ static int http_keys(struct pl_link *l, const char *keys, const char *as, struct
                        "%s needs certificates; make them with paceline keys, and give their folder "
                        "by --keys, or in Python by PACELINE_KEYS",
                        l->url);
-    if ((size_t)snprintf(l->ca, sizeof l->ca, "%s/ca.pem", keys) >= sizeof l->ca ||
-        (size_t)snprintf(l->cert, sizeof l->cert, "%s/%s.pem", keys, as) >= sizeof l->cert ||
-        (size_t)snprintf(l->cert_key, sizeof l->cert_key, "%s/%s-key.pem", keys, as) >=
-            sizeof l->cert_key)
+    if ((size_t)snprintf(k->ca, sizeof k->ca, "%s/ca.pem", keys) >= sizeof k->ca ||
+        (size_t)snprintf(k->cert, sizeof k->cert, "%s/%s.pem", keys, as) >= sizeof k->cert ||
+        (size_t)snprintf(k->key, sizeof k->key, "%s/%s-key.pem", keys, as) >= sizeof k->key)
         return pl_fail(why, PL_EUSAGE, "the name of the folder of keys is too long");
-    return pl_certificates_private(l->cert_key, why);
+    return pl_certificates_private(k->key, why);
 }
 
 /* The next address of the list, whose addresses are like the first one: https or http. */
 static void http_turn(struct pl_link *l) {
-    const char *at = l->servers + l->turn_at;
+    struct http_servers *s = &l->servers;
+    const char *at = s->list + s->next;
     size_t n = strcspn(at, ",");
     bool whole = strncmp(at, "http", 4) == 0 && strstr(at, "://");
-    const char *scheme = whole                                   ? ""
-                         : strncmp(l->servers, "https:", 6) == 0 ? "https://"
-                                                                 : "http://";
+    const char *scheme = whole ? "" : strncmp(s->list, "https:", 6) == 0 ? "https://" : "http://";
     snprintf(l->url, sizeof l->url, "%s%.*s", scheme, (int)n, at);
     for (size_t end = strlen(l->url); end > 0 && l->url[end - 1] == '/';) l->url[--end] = '\0';
-    l->turn_at = at[n] ? l->turn_at + n + 1 : 0;
+    s->next = at[n] ? s->next + n + 1 : 0;
 }
 
 /* Asks for a seat once. The status, as pl_http_way_perform(). */
@@ -98,7 +97,7 @@ static long http_ask(struct pl_link *l, const struct pl_newcomer *c, int n_tries
                      char about[PL_ABOUT_MAX]) {
     struct http_way *w = &l->side;
     pl_http_way_begin(w, "POST", "");
-    if (n_tries < JOIN_QUICK && strchr(l->servers, ','))
+    if (n_tries < JOIN_QUICK && strchr(l->servers.list, ','))
         curl_easy_setopt(w->easy, CURLOPT_CONNECTTIMEOUT, JOIN_QUICK_S);
     pl_http_way_add(w, PL_WIRE_VERSION, "%d", PL_WIRE_PROTOCOL);
     pl_http_way_add(w, PL_WIRE_KIND, "%s", c->kind == PL_CLIENT_EVALUATOR ? "evaluator" : "worker");
@@ -125,8 +124,9 @@ static long http_ask(struct pl_link *l, const struct pl_newcomer *c, int n_tries
 /* What may be wrong if somebody is there who does not answer; "" if nobody is. */
 static const char *http_hint(const struct pl_link *l) {
     if (l->side.silence != HTTP_FOREIGN) return "";
-    return l->ca[0] ? "; it does not speak HTTPS: was it started without --keys?"
-                    : "; it does not speak HTTP: was it started with --keys? Then give them here";
+    return l->keys.ca[0]
+               ? "; it does not speak HTTPS: was it started without --keys?"
+               : "; it does not speak HTTP: was it started with --keys? Then give them here";
 }
 
 /* Whether it is too late to try again, with the reason; otherwise waits a little, and turns to the
@@ -135,7 +135,7 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
                       uint64_t end, struct pl_why *why) {
     uint64_t now = pl_now_ns();
     bool interrupted = conf->stop && conf->stop(conf->ctx);
-    if (l->side.silence == HTTP_STRANGER && !strchr(l->servers, ',')) /* there is no other */
+    if (l->side.silence == HTTP_STRANGER && !strchr(l->servers.list, ',')) /* there is no other */
         return pl_fail(why, PL_EUSAGE, "the server at %.200s is not trusted: %.200s", l->url,
                        l->side.error);
     if (now >= end)
@@ -158,21 +158,18 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
 /* Whether a server of the same run came after this one. */
 static bool http_outdated(const struct pl_link *l) {
     const struct pl_past *past = l->past;
-    return past && strcmp(past->run, l->side.run) == 0 && l->side.epoch < past->epoch;
+    return past && strcmp(past->run, l->side.known.run) == 0 && l->side.known.epoch < past->epoch;
 }
 
 static void http_remember(struct pl_link *l) {
     struct pl_past *past = l->past;
-    l->returns = l->side.returns;
-    l->beat_s = l->side.beat_s < PL_WIRE_BEAT_S ? PL_WIRE_BEAT_S
-                : l->side.beat_s > JOIN_BEAT_S  ? JOIN_BEAT_S
-                                                : l->side.beat_s;
-    l->epoch = l->side.epoch;
-    memcpy(l->run, l->side.run, sizeof l->run);
+    l->known = l->side.known;
+    if (l->known.beat_s < PL_WIRE_BEAT_S) l->known.beat_s = PL_WIRE_BEAT_S;
+    if (l->known.beat_s > JOIN_BEAT_S) l->known.beat_s = JOIN_BEAT_S;
     if (!past) return;
     past->seen = 0; /* the server knows of it */
-    memcpy(past->run, l->side.run, sizeof past->run);
-    past->epoch = l->side.epoch;
+    memcpy(past->run, l->known.run, sizeof past->run);
+    past->epoch = l->known.epoch;
 }
 
 /* Tries until the server is there. */
@@ -195,7 +192,7 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
         return pl_fail(why, PL_ERUN,
                        "the server at %.200s has epoch %" PRIu64 " of this run, and one with epoch "
                        "%" PRIu64 " came after it; join that one, or restart this worker",
-                       l->url, l->side.epoch, l->past->epoch);
+                       l->url, l->side.known.epoch, l->past->epoch);
     http_remember(l);
     *welcome = l->side.welcome;
     snprintf(welcome->about, sizeof welcome->about, "%s", about);
@@ -210,10 +207,10 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
 
 static int http_start(struct pl_link *l, enum pl_client_kind kind) {
     size_t bytes = l->dim * sizeof(float);
-    l->room = bytes = bytes > PL_WORD_MAX ? bytes : PL_WORD_MAX; /* or a sentence */
+    l->vectors.room = bytes = bytes > PL_WORD_MAX ? bytes : PL_WORD_MAX; /* or a sentence */
     for (int i = 0; i < 2; i++)
-        if (!(l->in[i] = malloc(bytes))) return PL_ENOMEM;
-    if (!(l->out = malloc(bytes))) return PL_ENOMEM;
+        if (!(l->vectors.in[i] = malloc(bytes))) return PL_ENOMEM;
+    if (!(l->vectors.out = malloc(bytes))) return PL_ENOMEM;
     if (kind == PL_CLIENT_EVALUATOR) return PL_OK; /* it asks when it wants to */
     int rc = pl_thread_start(pl_http_talk, l, &l->talker);
     return rc ? rc : pl_thread_start(pl_http_listen, l, &l->listener);
@@ -239,11 +236,11 @@ int pl_http_prepare(const struct pl_client_link_conf *conf, const char *as, stru
     struct pl_link *l = *out = calloc(1, sizeof *l);
     int rc = PL_OK;
     if (!l) return pl_fail(why, PL_ENOMEM, "out of memory");
-    l->cancel.flag = &l->cancelled;
+    l->task.cancel.flag = &l->task.cancelled;
     l->lock = pl_lock_new();
     l->past = conf->past;
-    if ((size_t)snprintf(l->servers, sizeof l->servers, "%s%s%s", last, last[0] ? "," : "",
-                         conf->path) >= sizeof l->servers ||
+    if ((size_t)snprintf(l->servers.list, sizeof l->servers.list, "%s%s%s", last,
+                         last[0] ? "," : "", conf->path) >= sizeof l->servers.list ||
         strlen(conf->path) >= sizeof l->url)
         rc = pl_fail(why, PL_EUSAGE, "the address of the server is too long");
     if (!rc) rc = pl_address_check(conf->path, why);

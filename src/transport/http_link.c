@@ -14,35 +14,37 @@
 #define HTTP_WAIT_MS 1000 /* for a version, after which a wait looks whether it was interrupted */
 
 static int http_pull_until(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
+    struct http_vectors *v = &l->vectors;
+    struct http_next *next = &l->next;
     uint64_t now = pl_now_ns(), end = pl_until(now, wait_ns);
     for (;;) {
         bool interrupted = false;
         unsigned seen = atomic_load(&l->bell);
         int rc = PL_ETIMEDOUT;
         pl_lock_enter(l->lock);
-        if (l->end != END_NOT) {
+        if (l->ending.how != END_NOT) {
             rc = PL_ECANCELLED;
-        } else if (l->state == TALK_ANSWERED) {
-            *out = l->order;
-            if (l->seen < l->version) l->seen = l->version;
+        } else if (next->state == TALK_ANSWERED) {
+            *out = next->order;
+            if (l->seen < next->version) l->seen = next->version;
             if (l->past && l->past->seen < l->seen) l->past->seen = l->seen;
-            l->turn = !l->turn;
-            l->task = out->task;
-            l->result_bf16 = out->half_out != NULL;
-            atomic_store(&l->cancelled, l->cancelled_task == l->task);
-            l->state = TALK_IDLE;
+            v->turn = !v->turn;
+            l->task.id = out->task;
+            l->task.result_bf16 = out->half_out != NULL;
+            atomic_store(&l->task.cancelled, l->task.cancelled_id == l->task.id);
+            next->state = TALK_IDLE;
             rc = PL_OK;
-        } else if (l->state == TALK_IDLE) {
-            l->state = TALK_ASKED;
+        } else if (next->state == TALK_IDLE) {
+            next->state = TALK_ASKED;
             pl_futex_ring(&l->bell);
             seen++;
         }
         pl_lock_leave(l->lock);
         if (rc == PL_OK) {
-            l->input = (struct pl_input){.v = l->in[l->turn], .c = 1, .writer = -1};
-            out->input = &l->input;
+            v->input = (struct pl_input){.v = v->in[v->turn], .c = 1, .writer = -1};
+            out->input = &v->input;
             out->n_inputs = 1;
-            out->out = l->out;
+            out->out = v->out;
         }
         if (rc != PL_ETIMEDOUT || now >= end) return rc;
         now = pl_nap_on(&l->bell, seen, now, end, &interrupted);
@@ -58,44 +60,46 @@ static int http_pull(struct pl_link *l, struct pl_order *out) {
 }
 
 static const struct pl_cancel *http_cancelled(const struct pl_link *l) {
-    return &l->cancel;
+    return &l->task.cancel;
 }
 
 static int http_sleep(struct pl_link *l, uint64_t ns) {
     uint64_t now = pl_now_ns(), end = pl_until(now, ns);
     while (now < end) {
         unsigned seen = atomic_load(&l->bell);
-        if (atomic_load(&l->cancelled)) return PL_ECANCELLED;
+        if (atomic_load(&l->task.cancelled)) return PL_ECANCELLED;
         now = pl_sleep_on(&l->bell, seen, now, end);
     }
-    return atomic_load(&l->cancelled) ? PL_ECANCELLED : PL_OK;
+    return atomic_load(&l->task.cancelled) ? PL_ECANCELLED : PL_OK;
 }
 
 static void http_push(struct pl_link *l, const struct pl_result *r) {
     if (r->is_base) return; /* the server makes it */
+    struct http_next *next = &l->next;
     pl_lock_enter(l->lock);
-    l->result = *r;
-    if (r->n_absent > 0) memcpy(l->absent, r->absent, r->n_absent * sizeof *l->absent);
-    l->result.absent = l->absent;
-    l->has_result = true;
-    l->state = TALK_ASKED;
+    next->result = *r;
+    if (r->n_absent > 0) memcpy(next->absent, r->absent, r->n_absent * sizeof *next->absent);
+    next->result.absent = next->absent;
+    next->has_result = true;
+    next->state = TALK_ASKED;
     pl_lock_leave(l->lock);
     pl_futex_ring(&l->bell);
 }
 
 static bool http_lost(const struct pl_link *l) {
     pl_lock_enter(l->lock);
-    bool lost = l->end == END_LOST;
+    bool lost = l->ending.how >= END_LOST;
     pl_lock_leave(l->lock);
     return lost;
 }
 
 static bool http_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again) {
     pl_lock_enter(l->lock);
-    bool lost = l->end == END_LOST;
-    snprintf(out, PL_WORD_MAX, "%s", l->farewell);
-    *again = l->again;
-    if (l->past && l->moved) memcpy(l->past->server, l->standby, sizeof l->past->server);
+    bool lost = l->ending.how >= END_LOST;
+    snprintf(out, PL_WORD_MAX, "%s", l->ending.farewell);
+    *again = l->ending.again;
+    if (l->past && l->ending.how == END_MOVED)
+        memcpy(l->past->server, l->election.standby, sizeof l->past->server);
     pl_lock_leave(l->lock);
     return lost;
 }
@@ -137,8 +141,8 @@ static int http_newest(struct pl_link *l, uint64_t wait_ns, float *out,
         uint64_t now = pl_now_ns(), ms = (end > now ? end - now : 0) / 1000000;
         pl_http_way_begin(w, "GET", "/newest");
         pl_http_way_add(w, PL_WIRE_WAIT, "%d", ms < HTTP_WAIT_MS ? (int)ms : HTTP_WAIT_MS);
-        w->body = (char *)l->in[0];
-        w->room = l->room;
+        w->body = (char *)l->vectors.in[0];
+        w->room = l->vectors.room;
         int rc = http_side(l, pl_http_way_perform(w));
         if (!rc && w->n != l->dim * sizeof(float)) rc = PL_ETIMEDOUT;
         if (!rc && out) memcpy(out, w->body, w->n);
@@ -150,7 +154,7 @@ static int http_newest(struct pl_link *l, uint64_t wait_ns, float *out,
 
 void pl_http_standby(struct pl_link *l, char url[PL_URL_MAX]) {
     pl_lock_enter(l->lock);
-    memcpy(url, l->standby, sizeof l->standby);
+    memcpy(url, l->election.standby, sizeof l->election.standby);
     pl_lock_leave(l->lock);
 }
 

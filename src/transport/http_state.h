@@ -29,7 +29,20 @@
 enum talk { TALK_IDLE, TALK_ASKED, TALK_ANSWERED };
 
 /* How it ended. */
-enum end { END_NOT, END_LEFT, END_OVER, END_LOST };
+enum end {
+    END_NOT,
+    END_LEFT,
+    END_OVER,
+    END_LOST,
+    END_MOVED /* it is lost, and the standby has taken over */
+};
+
+/* What the body of an answer is. */
+enum http_body {
+    BODY_ROOM,  /* bytes for which there must be room */
+    BODY_GROWS, /* likewise, but the memory is malloc()ed, and grows */
+    BODY_LINES  /* a stream: see pl_http_line() */
+};
 
 /* Why there was no answer. */
 enum http_silence {
@@ -37,6 +50,14 @@ enum http_silence {
     HTTP_REFUSED,  /* nobody listens there */
     HTTP_FOREIGN,  /* somebody does who does not speak HTTP, or HTTPS if that was asked for */
     HTTP_STRANGER, /* its certificate is not of our authority, or of another host */
+};
+
+/* What a server says about itself. */
+struct http_known {
+    char run[PL_RUN_ID_MAX];
+    uint64_t epoch;
+    bool returns; /* it can be resumed if it dies */
+    long beat_s;  /* between two of its beats, if no standby is known */
 };
 
 /* One kind of request and its connection. */
@@ -48,8 +69,7 @@ struct http_way {
     /* the answer */
     char *body; /* where it goes, */
     size_t room, n;
-    bool lines; /* it is a stream: see pl_http_line() */
-    bool grows; /* the body is malloc()ed, and grows */
+    enum http_body kind; /* what the body is */
     char line[HTTP_PATH + 16];
     size_t line_n;
     struct pl_link *link;
@@ -59,57 +79,85 @@ struct http_way {
     char key[PL_WIRE_KEY + 1];
     bool over, again, is_bf16, result_bf16;
     uint64_t version; /* of an order */
-    char run[PL_RUN_ID_MAX];
-    uint64_t epoch;
-    bool returns;
-    long beat_s;
+    struct http_known known;
     enum http_silence silence;
 };
 
-struct pl_link {
-    char url[HTTP_PATH], key[PL_WIRE_KEY + 1];
-    char ca[HTTP_PATH], cert[HTTP_PATH], cert_key[HTTP_PATH]; /* "": no certificates */
-    size_t dim, room;                                         /* bytes of an answer */
-    bool returns;                /* the server can be resumed if it dies */
-    char servers[2 * HTTP_PATH]; /* URLs, with commas between them; url is one of them, */
-    size_t turn_at;              /* and the next one begins here */
-    char run[PL_RUN_ID_MAX];     /* of the server, */
-    uint64_t epoch;              /* likewise */
-    long beat_s;                 /* between two of its beats, if no standby is known */
-    struct pl_past *past;        /* the owner's, and its thread's; or NULL */
-    const struct pl_client_link_conf *joining; /* while there has been no server; then NULL */
-    struct http_way talk, events, side;
-    struct pl_thread *talker, *listener;
+struct http_servers {
+    char list[2 * HTTP_PATH]; /* URLs, with commas between them; the link's url is one of them, */
+    size_t next;              /* and the next one begins here */
+};
+
+/* Paths of certificates; "": there are none. */
+struct http_keys {
+    char ca[HTTP_PATH], cert[HTTP_PATH], key[HTTP_PATH];
+};
+
+struct http_vectors {
+    size_t room;        /* bytes of an answer */
     float *in[2], *out; /* an order's input and the one before it; the result */
     uint16_t *half[2];  /* the inputs as they came, if that was as bfloat16; otherwise NULL */
     int turn;           /* the input that the owner has */
     struct pl_input input;
+};
+
+/* What the owner computes. */
+struct http_task {
     struct pl_cancel cancel;
     atomic_bool cancelled;
-    atomic_bool stop;
-    atomic_uint bell;
+    /* the link's lock */
+    uint64_t id, cancelled_id;
+    bool result_bf16;
+};
 
-    struct pl_lock *lock; /* of everything below */
+/* A request for the next order, which brings the result of the last one. The link's lock. */
+struct http_next {
     enum talk state;
-    enum end end;
-    bool again;
-    bool hears; /* events have come */
-    char farewell[PL_WORD_MAX];
     bool has_result;
     struct pl_result result;
     uint64_t absent[PL_ABSENT_WORDS];
-    bool result_bf16; /* of the order that the owner has */
     struct pl_order order;
-    uint64_t version;        /* of the order, */
-    uint64_t seen;           /* and the newest so far */
-    char standby[HTTP_PATH]; /* of the server; "": it has none; */
+    uint64_t version; /* of the order */
+};
+
+/* What is known of the standby, and the vote for it: http_vote.c. The link's lock. */
+struct http_election {
+    char standby[HTTP_PATH]; /* of the server; "": it has none */
     bool forgets;            /* the server has asked to vote for it no more */
     bool voted;              /* for it, which was not taken back */
     int n_voting;            /* requests of both threads that vote */
     bool asks;               /* it waits for an order, which the standby may have */
-    bool reopens;            /* events are asked for again, to tell the server what is known */
-    bool moved;              /* the standby has taken over */
-    uint64_t task, cancelled_task;
+};
+
+/* The link's lock. */
+struct http_ending {
+    enum end how;
+    bool again; /* the client may join again */
+    char farewell[PL_WORD_MAX];
+};
+
+struct pl_link {
+    char url[HTTP_PATH], key[PL_WIRE_KEY + 1];
+    struct http_servers servers;
+    struct http_keys keys;
+    struct http_known known; /* of the server that it has joined */
+    size_t dim;
+    struct pl_past *past;                      /* the owner's, and its thread's; or NULL */
+    const struct pl_client_link_conf *joining; /* while there has been no server; then NULL */
+    struct http_way talk, events, side;
+    struct pl_thread *talker, *listener;
+    struct http_vectors vectors;
+    struct http_task task;
+    atomic_bool stop;
+    atomic_uint bell;
+
+    struct pl_lock *lock; /* of everything below */
+    struct http_next next;
+    struct http_election election;
+    struct http_ending ending;
+    uint64_t seen; /* the newest version so far */
+    bool hears;    /* events have come */
+    bool reopens;  /* events are asked for again, to tell the server what is known */
 };
 
 /* http_way.c: a request. After begin(), add() adds headers, and send() a body, which must stay

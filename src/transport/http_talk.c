@@ -20,33 +20,35 @@
 /* What the server says of its standby: where it is, or that it is to be forgotten, which the next
  * request for events confirms. */
 static void talk_standby(struct pl_link *l, const char *url, bool forgets) {
-    bool other = strcmp(url, l->standby) != 0;
+    struct http_election *e = &l->election;
+    bool other = strcmp(url, e->standby) != 0;
     if (other) {
-        snprintf(l->standby, sizeof l->standby, "%s", url);
-        l->voted = false;
+        snprintf(e->standby, sizeof e->standby, "%s", url);
+        e->voted = false;
     }
     /* with a standby, beats must come more often */
-    l->reopens = (forgets && !l->forgets) || (other && url[0] && l->beat_s > PL_WIRE_BEAT_S);
-    l->forgets = forgets;
-    l->asks = false;
+    l->reopens = (forgets && !e->forgets) || (other && url[0] && l->known.beat_s > PL_WIRE_BEAT_S);
+    e->forgets = forgets;
+    e->asks = false;
 }
 
 /* A line of the events. */
 bool pl_http_line(struct pl_link *l, const char *line) {
+    struct http_election *e = &l->election;
     pl_lock_enter(l->lock);
     l->hears = true;
     if (strncmp(line, "cancel ", 7) == 0) {
-        l->cancelled_task = strtoull(line + 7, NULL, 10);
-        if (l->cancelled_task == l->task) atomic_store(&l->cancelled, true);
+        l->task.cancelled_id = strtoull(line + 7, NULL, 10);
+        if (l->task.cancelled_id == l->task.id) atomic_store(&l->task.cancelled, true);
     } else if (strncmp(line, "standby ", 8) == 0) {
         talk_standby(l, line + 8, false);
     } else if (strncmp(line, "forget ", 7) == 0) {
         talk_standby(l, line + 7, true);
     } else if (strcmp(line, "beat") == 0) {
-        l->asks = l->reopens = l->forgets && (l->voted || l->state == TALK_ASKED);
+        e->asks = l->reopens = e->forgets && (e->voted || l->next.state == TALK_ASKED);
     } else if (strcmp(line, "over") == 0) {
-        l->end = END_OVER;
-        atomic_store(&l->cancelled, true);
+        l->ending.how = END_OVER;
+        atomic_store(&l->task.cancelled, true);
     }
     bool more = !l->reopens;
     pl_lock_leave(l->lock);
@@ -56,22 +58,23 @@ bool pl_http_line(struct pl_link *l, const char *line) {
 
 /* The link has ended, with a sentence if the server did not end the run. */
 void pl_http_end(struct pl_link *l, enum end end, bool again, const char *sentence) {
+    struct http_ending *e = &l->ending;
     pl_lock_enter(l->lock);
-    if (l->end == END_NOT) {
-        l->end = end;
-        l->again = again;
-        snprintf(l->farewell, sizeof l->farewell, "%s", sentence);
-        for (char *c = l->farewell; *c; c++)
+    if (e->how == END_NOT) {
+        e->how = end;
+        e->again = again;
+        snprintf(e->farewell, sizeof e->farewell, "%s", sentence);
+        for (char *c = e->farewell; *c; c++)
             if (*c < ' ' || *c > '~') *c = '?';
     }
-    atomic_store(&l->cancelled, true);
+    atomic_store(&l->task.cancelled, true);
     pl_lock_leave(l->lock);
     pl_futex_ring(&l->bell);
 }
 
 bool pl_http_ended(struct pl_link *l) {
     pl_lock_enter(l->lock);
-    bool ended = l->end != END_NOT;
+    bool ended = l->ending.how != END_NOT;
     pl_lock_leave(l->lock);
     return ended || atomic_load(&l->stop);
 }
@@ -101,8 +104,8 @@ void pl_http_refused(struct pl_link *l, struct http_way *w, long status) {
 
 /* Sends the headers of a result, and its vector. */
 static void talk_result(struct pl_link *l, struct http_way *w) {
-    const struct pl_result *r = &l->result;
-    size_t size = l->result_bf16 ? sizeof(uint16_t) : sizeof(float);
+    const struct pl_result *r = &l->next.result;
+    size_t size = l->task.result_bf16 ? sizeof(uint16_t) : sizeof(float);
     pl_http_way_add(w, PL_WIRE_TASK, "%" PRIu64, r->task);
     pl_http_way_add(w, PL_WIRE_SAMPLES, "%" PRIu32, r->samples);
     pl_http_way_add(w, PL_WIRE_LOSS, "%.17g", r->loss);
@@ -114,31 +117,33 @@ static void talk_result(struct pl_link *l, struct http_way *w) {
         char bits[16 * PL_ABSENT_WORDS + 32];
         snprintf(bits, sizeof bits, "%s: ", PL_WIRE_ABSENT);
         for (uint32_t i = 0; i < r->n_absent; i++)
-            pl_append(bits, sizeof bits, "%016" PRIx64, l->absent[i]);
+            pl_append(bits, sizeof bits, "%016" PRIx64, l->next.absent[i]);
         struct curl_slist *more = curl_slist_append(w->headers, bits);
         if (more) w->headers = more;
     }
-    pl_http_way_send(w, l->out, r->defect ? 0 : l->dim * size);
+    pl_http_way_send(w, l->vectors.out, r->defect ? 0 : l->dim * size);
 }
 
 /* One request. True if it was answered, one way or another. */
 static bool talk_request(struct pl_link *l, struct http_way *w) {
+    struct http_vectors *v = &l->vectors;
+    struct http_next *next = &l->next;
     pl_http_way_begin(w, "POST", "/next");
     pl_http_way_add(w, "Content-Type", "application/octet-stream");
-    if (l->has_result)
+    if (next->has_result)
         talk_result(l, w);
     else
         pl_http_way_send(w, NULL, 0);
-    int to = !l->turn;
-    w->body = (char *)l->in[to];
-    w->room = l->room;
+    int to = !v->turn;
+    w->body = (char *)v->in[to];
+    w->room = v->room;
     long status = pl_http_way_perform(w);
     if (status == 409)
         pl_http_nap(l, HTTP_BACK_OFF_NS); /* an earlier request is not answered yet */
     if (status == 503) snprintf(w->error, sizeof w->error, "it is not ready");
     if (status == 0 || status == 409 || status == 503) return false;
     pl_lock_enter(l->lock);
-    l->has_result = false; /* the server has it */
+    next->has_result = false; /* the server has it */
     pl_lock_leave(l->lock);
     if (status == 204) return false;
     size_t size = w->is_bf16 ? sizeof(uint16_t) : sizeof(float);
@@ -146,19 +151,19 @@ static bool talk_request(struct pl_link *l, struct http_way *w) {
         pl_http_refused(l, w, status);
     } else if (w->order.task == 0 || w->n != l->dim * size) {
         pl_http_end(l, END_LOST, false, "it sent an order that is damaged");
-    } else if (w->is_bf16 && !l->half[to] && !(l->half[to] = malloc(w->n))) {
+    } else if (w->is_bf16 && !v->half[to] && !(v->half[to] = malloc(w->n))) {
         pl_http_end(l, END_LOST, false, "out of memory");
     } else {
         if (w->is_bf16) {
-            memcpy(l->half[to], w->body, w->n);
-            pl_dtype_widen(PL_BF16, l->half[to], l->dim, l->in[to]);
+            memcpy(v->half[to], w->body, w->n);
+            pl_dtype_widen(PL_BF16, v->half[to], l->dim, v->in[to]);
         }
         pl_lock_enter(l->lock);
-        l->order = w->order;
-        l->version = w->version;
-        l->order.half_in = w->is_bf16 ? l->half[to] : NULL;
-        l->order.half_out = w->result_bf16 ? (uint16_t *)(void *)l->out : NULL;
-        l->state = TALK_ANSWERED;
+        next->order = w->order;
+        next->version = w->version;
+        next->order.half_in = w->is_bf16 ? v->half[to] : NULL;
+        next->order.half_out = w->result_bf16 ? (uint16_t *)(void *)v->out : NULL;
+        next->state = TALK_ANSWERED;
         pl_lock_leave(l->lock);
         pl_futex_ring(&l->bell);
     }
@@ -170,7 +175,7 @@ static bool talk_gave_up(struct pl_link *l, struct http_way *w, uint64_t *since,
     uint64_t now = pl_now_ns();
     if (*since == 0) *since = now;
     pl_lock_enter(l->lock);
-    bool returns = l->returns || l->standby[0];
+    bool returns = l->known.returns || l->election.standby[0];
     pl_lock_leave(l->lock);
     if (w->silence == HTTP_REFUSED && !returns && now - *since > TALK_REFUSED_NS) {
         pl_http_end(l, END_LOST, false,
@@ -197,7 +202,7 @@ void pl_http_talk(void *arg) {
     while (!pl_http_ended(l)) {
         unsigned seen = atomic_load(&l->bell);
         pl_lock_enter(l->lock);
-        bool asked = l->state == TALK_ASKED;
+        bool asked = l->next.state == TALK_ASKED;
         pl_lock_leave(l->lock);
         if (!asked) {
             uint64_t now = pl_now_ns();
@@ -221,11 +226,11 @@ void pl_http_listen(void *arg) {
     while (!pl_http_ended(l)) {
         if (pl_http_recall(l, w)) break;
         pl_http_way_begin(w, "GET", "/events");
-        long beat_s = pl_http_knows(l, w) ? PL_WIRE_BEAT_S : l->beat_s;
+        long beat_s = pl_http_knows(l, w) ? PL_WIRE_BEAT_S : l->known.beat_s;
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_BEATS * beat_s);
         uint64_t begin = pl_now_ns();
-        w->lines = true;
+        w->kind = BODY_LINES;
         long status = pl_http_way_perform(w);
         if (pl_now_ns() - begin > TALK_BACK_OFF_MAX_NS) since = 0, wait = HTTP_BACK_OFF_NS;
         if (status == 410 || status == 404) {

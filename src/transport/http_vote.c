@@ -18,60 +18,58 @@ static long vote_ask(struct pl_link *l, struct http_way *w, const char *method) 
     char url[2 * HTTP_PATH], answer[PL_WORD_MAX];
     pl_http_way_begin(w, method, "");
     pl_lock_enter(l->lock);
-    snprintf(url, sizeof url, "%s%s", l->standby, PL_WIRE_VOTES);
+    snprintf(url, sizeof url, "%s%s", l->election.standby, PL_WIRE_VOTES);
     uint64_t seen = l->seen;
     pl_lock_leave(l->lock);
     curl_easy_setopt(w->easy, CURLOPT_URL, url);
     curl_easy_setopt(w->easy, CURLOPT_TIMEOUT, VOTE_S);
     pl_http_way_add(w, PL_WIRE_SEAT, "%s", l->key);
-    pl_http_way_add(w, PL_WIRE_RUN, "%s", l->run);
-    pl_http_way_add(w, PL_WIRE_EPOCH, "%" PRIu64, l->epoch);
+    pl_http_way_add(w, PL_WIRE_RUN, "%s", l->known.run);
+    pl_http_way_add(w, PL_WIRE_EPOCH, "%" PRIu64, l->known.epoch);
     pl_http_way_add(w, PL_WIRE_SEEN, "%" PRIu64, seen);
     pl_http_way_send(w, NULL, 0);
-    w->lines = false;
     w->body = answer;
     w->room = sizeof answer;
     long status = pl_http_way_perform(w);
-    if (status != 200) return status;
-    pl_lock_enter(l->lock);
-    if (l->end == END_NOT) l->moved = true;
-    pl_lock_leave(l->lock);
-    pl_http_end(l, END_LOST, true, "its standby has taken over");
+    if (status == 200) pl_http_end(l, END_MOVED, true, "its standby has taken over");
     return status;
 }
 
 bool pl_http_vote(struct pl_link *l, struct http_way *w) {
+    struct http_election *e = &l->election;
     pl_lock_enter(l->lock);
-    bool may = l->standby[0] && !l->forgets;
-    l->n_voting += may;
-    l->voted = l->voted || may; /* it may arrive although there is no answer */
+    bool may = e->standby[0] && !e->forgets;
+    e->n_voting += may;
+    e->voted = e->voted || may; /* it may arrive although there is no answer */
     pl_lock_leave(l->lock);
     if (!may) return false;
     long status = vote_ask(l, w, "POST");
     pl_lock_enter(l->lock);
-    l->n_voting--;
+    e->n_voting--;
     pl_lock_leave(l->lock);
     return status == 200;
 }
 
 /* It may also ask if there was no vote: others may have elected the standby. */
 bool pl_http_recall(struct pl_link *l, struct http_way *w) {
+    struct http_election *e = &l->election;
     pl_lock_enter(l->lock);
-    bool asks = l->forgets && l->n_voting == 0 && (l->voted || l->asks);
+    bool asks = e->forgets && e->n_voting == 0 && (e->voted || e->asks);
     pl_lock_leave(l->lock);
     if (!asks) return false;
     long status = vote_ask(l, w, "DELETE");
     pl_lock_enter(l->lock);
-    if (status == 204 || status == 403 || status == 404) l->voted = false;
+    if (status == 204 || status == 403 || status == 404) e->voted = false;
     pl_lock_leave(l->lock);
     return status == 200;
 }
 
 bool pl_http_knows(struct pl_link *l, struct http_way *w) {
+    const struct http_election *e = &l->election;
     char standby[HTTP_PATH];
     pl_lock_enter(l->lock);
-    bool forgot = l->forgets && !l->voted && l->n_voting == 0;
-    snprintf(standby, sizeof standby, "%s", forgot ? "" : l->standby);
+    bool forgot = e->forgets && !e->voted && e->n_voting == 0;
+    snprintf(standby, sizeof standby, "%s", forgot ? "" : e->standby);
     pl_lock_leave(l->lock);
     if (standby[0]) pl_http_way_add(w, PL_WIRE_STANDBY, "%s", standby);
     return standby[0] != '\0';

@@ -70,12 +70,11 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     curl_slist_free_all(w->headers);
     w->headers = NULL;
     w->n = w->line_n = 0;
-    w->grows = false;
-    w->over = w->again = w->is_bf16 = w->result_bf16 = w->returns = false;
+    w->kind = BODY_ROOM;
+    w->over = w->again = w->is_bf16 = w->result_bf16 = false;
     w->silence = HTTP_LOST;
-    w->version = w->epoch = 0;
-    w->beat_s = 0;
-    w->run[0] = '\0';
+    w->known = (struct http_known){0};
+    w->version = 0;
     w->order = (struct pl_order){0};
     w->error[0] = '\0';
     curl_easy_reset(w->easy);
@@ -100,11 +99,11 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     curl_easy_setopt(w->easy, CURLOPT_WRITEDATA, w);
     curl_easy_setopt(w->easy, CURLOPT_HEADERFUNCTION, way_header);
     curl_easy_setopt(w->easy, CURLOPT_HEADERDATA, w);
-    if (!l->ca[0]) return;
+    if (!l->keys.ca[0]) return;
     curl_easy_setopt(w->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
-    curl_easy_setopt(w->easy, CURLOPT_CAINFO, l->ca);
-    curl_easy_setopt(w->easy, CURLOPT_SSLCERT, l->cert);
-    curl_easy_setopt(w->easy, CURLOPT_SSLKEY, l->cert_key);
+    curl_easy_setopt(w->easy, CURLOPT_CAINFO, l->keys.ca);
+    curl_easy_setopt(w->easy, CURLOPT_SSLCERT, l->keys.cert);
+    curl_easy_setopt(w->easy, CURLOPT_SSLKEY, l->keys.key);
 }
 
 void pl_http_way_send(struct http_way *w, const void *body, size_t n) {
@@ -163,6 +162,7 @@ static void way_header_note(const char *text, uint64_t note[PL_NOTE_WORDS]) {
 }
 
 static void way_header_read(struct http_way *w, const char *line) {
+    struct http_known *known = &w->known;
     const char *v;
     if ((v = way_header_is(line, PL_WIRE_TASK))) w->order.task = strtoull(v, NULL, 10);
     if ((v = way_header_is(line, PL_WIRE_NOTE))) way_header_note(v, w->order.note);
@@ -178,11 +178,11 @@ static void way_header_read(struct http_way *w, const char *line) {
         w->welcome.half = (unsigned)strtoul(v, NULL, 10) & 3;
     if ((v = way_header_is(line, PL_WIRE_SPEAKS))) w->welcome.speaks = *v == '1';
     if ((v = way_header_is(line, PL_WIRE_MODEL))) w->version = strtoull(v, NULL, 10);
-    if ((v = way_header_is(line, PL_WIRE_EPOCH))) w->epoch = strtoull(v, NULL, 10);
-    if ((v = way_header_is(line, PL_WIRE_BEAT))) w->beat_s = strtol(v, NULL, 10);
-    if ((v = way_header_is(line, PL_WIRE_RETURNS))) w->returns = *v == '1';
+    if ((v = way_header_is(line, PL_WIRE_EPOCH))) known->epoch = strtoull(v, NULL, 10);
+    if ((v = way_header_is(line, PL_WIRE_BEAT))) known->beat_s = strtol(v, NULL, 10);
+    if ((v = way_header_is(line, PL_WIRE_RETURNS))) known->returns = *v == '1';
     if ((v = way_header_is(line, PL_WIRE_RUN)))
-        snprintf(w->run, sizeof w->run, "%.*s", (int)strcspn(v, " \r\n"), v);
+        snprintf(known->run, sizeof known->run, "%.*s", (int)strcspn(v, " \r\n"), v);
     if ((v = way_header_is(line, PL_WIRE_SEAT)) || (v = way_header_is(line, PL_WIRE_SECRET)))
         snprintf(w->key, sizeof w->key, "%.*s", (int)strspn(v, "0123456789abcdef"), v);
 }
@@ -195,14 +195,14 @@ static size_t way_header(char *data, size_t size, size_t n, void *ctx) {
 }
 
 static bool way_grow(struct http_way *w, size_t bytes) {
-    return w->grows && PL_GROW(w->body, w->room, w->n + bytes);
+    return w->kind == BODY_GROWS && PL_GROW(w->body, w->room, w->n + bytes);
 }
 
 /* The body: lines of a stream, or bytes for which there must be room. */
 static size_t way_keep(char *data, size_t size, size_t n, void *ctx) {
     struct http_way *w = ctx;
     size_t bytes = size * n;
-    if (!w->lines) {
+    if (w->kind != BODY_LINES) {
         if (bytes > w->room - w->n && !way_grow(w, bytes)) return 0; /* curl ends the request */
         memcpy(w->body + w->n, data, bytes);
         w->n += bytes;
