@@ -339,7 +339,6 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .half = c->wire == 1,
                                     .min_workers = (int)c->min_workers,
                                     .wait_ns = pl_ns(c->wait),
-                                    .save_layout = built->rules,
                                     .watch = {train_point, train_tick, t},
                                     .events = train_event,
                                     .named = train_named,
@@ -347,24 +346,25 @@ static int train_run(struct train *t, const struct pl_built *built, const struct
                                     .second = train_second,
                                     .second_ctx = t,
                                     .from = from,
-                                    .save_dir = c->checkpoint[0] ? c->checkpoint : NULL,
-                                    .save_ns = pl_ns(t->save_s),
-                                    .save_updates = t->save_updates,
-                                    .save_keep = (size_t)c->checkpoint_keep,
+                                    .save = {.dir = c->checkpoint[0] ? c->checkpoint : NULL,
+                                             .ns = pl_ns(t->save_s),
+                                             .updates = t->save_updates,
+                                             .keep = (size_t)c->checkpoint_keep,
+                                             .first = t->epoch > 0,
+                                             .epoch = train_epoch(t, from),
+                                             .run = t->run->identity.json,
+                                             .id = t->run->identity.id,
+                                             .origin = t->run->identity.origin,
+                                             .layout = built->rules,
+                                             .last = &t->run->last_save},
                                     .claim = &t->claim,
-                                    .save_first = t->epoch > 0,
-                                    .save_epoch = train_epoch(t, from),
-                                    .save_run = t->run->identity.json,
-                                    .save_id = t->run->identity.id,
-                                    .save_origin = t->run->identity.origin,
-                                    .last_save = &t->run->last_save,
                                     .made = s->made,
                                     .made_ctx = s->made_ctx};
     int rc = pl_setup_text(s, &text);
-    if (!rc && server.save_dir && built->job.data)
+    if (!rc && server.save.dir && built->job.data)
         rc = pl_data_schema(built->job.data, &schema, &s->why);
-    server.save_text = text;
-    server.save_schema = schema;
+    server.save.text = text;
+    server.save.schema = schema;
     if (!rc) rc = pl_server_run(&server, &t->run->outcome, &s->why);
     /* without the weights at the end a recording counts as cut short */
     if (!rc && t->run->outcome.weights)

@@ -239,7 +239,7 @@ static bool clients_checkpoint(struct server *s, const char *client) {
     if (s->saver) {
         pl_saver_ask(s->saver);
         pl_saver_poll(s->saver, s->engine, pl_server_now(s));
-    } else if (!s->conf->save_dir && !g->told_no_saver) {
+    } else if (!s->conf->save.dir && !g->told_no_saver) {
         g->told_no_saver = true;
         pl_log_warn(&s->job->log,
                     "%s asks for a checkpoint, but there is no folder for it; give "

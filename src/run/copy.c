@@ -44,7 +44,7 @@ int pl_copy_new(const struct pl_server_conf *conf, struct pl_engine *e, float *r
         pl_copy_free(c);
         return rc;
     }
-    pl_saver_notes(conf, c->snapshot);
+    pl_saver_notes(&conf->save, c->snapshot);
     c->version = pl_engine_view(e)->version;
     *out = c;
     return PL_OK;

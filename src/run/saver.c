@@ -53,7 +53,7 @@ static double saver_best_before(const char *dir) {
 int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
                  const struct pl_saver_model *model, void (*done)(void *ctx), void *ctx,
                  struct pl_saver **out, struct pl_why *why) {
-    int rc = pl_checkpoint_folder(conf->save_dir, why);
+    int rc = pl_checkpoint_folder(conf->save.dir, why);
     if (rc) return rc;
     struct pl_saver *s = calloc(1, sizeof *s);
     bool ok = s != NULL;
@@ -68,7 +68,7 @@ int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
     s->shards = shards;
     s->model = *model;
     s->written = UINT64_MAX;
-    s->metric = saver_best_before(conf->save_dir);
+    s->metric = saver_best_before(conf->save.dir);
     *out = s;
     return PL_OK;
 }
@@ -84,23 +84,23 @@ void pl_saver_free(struct pl_saver *s) {
 }
 
 bool pl_saver_due(const struct pl_saver *s, uint64_t updates) {
-    return s->conf->save_updates > 0 && updates >= s->updates + s->conf->save_updates;
+    return s->conf->save.updates > 0 && updates >= s->updates + s->conf->save.updates;
 }
 
 void pl_saver_ask(struct pl_saver *s) {
     s->asked = true;
 }
 
-void pl_saver_notes(const struct pl_server_conf *c, struct pl_snapshot *to) {
-    pl_snapshot_text(to, "setup", c->save_text);
+void pl_saver_notes(const struct pl_save_conf *c, struct pl_snapshot *to) {
+    pl_snapshot_text(to, "setup", c->text);
     char epoch[24];
-    snprintf(epoch, sizeof epoch, "%llu", (unsigned long long)c->save_epoch);
+    snprintf(epoch, sizeof epoch, "%llu", (unsigned long long)c->epoch);
     pl_snapshot_text(to, "server_epoch", epoch);
-    if (c->save_schema) pl_snapshot_text(to, "schema", c->save_schema);
-    if (c->save_layout) pl_snapshot_text(to, "layout", c->save_layout);
-    if (c->save_run) pl_snapshot_text(to, "run", c->save_run);
-    if (c->save_id) pl_snapshot_text(to, "run_id", c->save_id);
-    if (c->save_origin) pl_snapshot_text(to, "origin", c->save_origin);
+    if (c->schema) pl_snapshot_text(to, "schema", c->schema);
+    if (c->layout) pl_snapshot_text(to, "layout", c->layout);
+    if (c->run) pl_snapshot_text(to, "run", c->run);
+    if (c->id) pl_snapshot_text(to, "run_id", c->id);
+    if (c->origin) pl_snapshot_text(to, "origin", c->origin);
 }
 
 static void saver_note_number(struct pl_snapshot *to, const char *key, double value) {
@@ -115,11 +115,11 @@ static int saver_write_best(struct pl_saver *s) {
     int rc = pl_snapshot_new(&to, &s->why);
     if (rc) return rc;
     pl_snapshot_weights(to, s->conf->job->model, b->w);
-    pl_saver_notes(s->conf, to);
+    pl_saver_notes(&s->conf->save, to);
     saver_note_number(to, "loss", b->score.loss);
     saver_note_number(to, "test_loss", b->score.test_loss);
     saver_note_number(to, "test_accuracy", b->score.test_accuracy);
-    rc = pl_checkpoint_write_best(s->conf->save_dir, to, b->updates, &s->why);
+    rc = pl_checkpoint_write_best(s->conf->save.dir, to, b->updates, &s->why);
     pl_snapshot_free(to);
     return rc;
 }
@@ -130,7 +130,7 @@ static void saver_run(void *arg) {
     s->rc = PL_OK;
     s->not_finite = s->snapshot && !pl_snapshot_finite(s->snapshot);
     if (s->snapshot && !s->not_finite)
-        s->rc = pl_checkpoint_write(s->conf->save_dir, s->conf->save_keep, s->snapshot, s->updates,
+        s->rc = pl_checkpoint_write(s->conf->save.dir, s->conf->save.keep, s->snapshot, s->updates,
                                     &s->why);
     if (!s->rc && s->writing.w) s->rc = saver_write_best(s);
 }
@@ -181,8 +181,8 @@ static void saver_collect(struct pl_saver *s) {
     }
     if (s->rc && !s->failed)
         pl_log_warn(&s->conf->job->log, "%s; the run continues without it", s->why.text);
-    if (!s->rc && !s->not_finite && s->conf->last_save)
-        *s->conf->last_save = (struct pl_last_save){pl_wall_seconds(), s->written};
+    if (!s->rc && !s->not_finite && s->conf->save.last)
+        *s->conf->save.last = (struct pl_last_save){pl_wall_seconds(), s->written};
     s->failed = s->rc != PL_OK;
 }
 
@@ -199,7 +199,7 @@ static int saver_begin(struct pl_saver *s, struct pl_engine *e) {
         return pl_fail(&s->why, PL_ERUN, "a %s did not answer", s->shards ? "server" : "worker");
     }
     pl_snapshot_weights(s->snapshot, s->conf->job->model, s->held.w);
-    pl_saver_notes(s->conf, s->snapshot);
+    pl_saver_notes(&s->conf->save, s->snapshot);
     s->updates = pl_engine_view(e)->version;
     s->any = true;
     saver_send(s);
@@ -214,7 +214,7 @@ void pl_saver_poll(struct pl_saver *s, struct pl_engine *e, uint64_t now_ns) {
         s->began_ns = now_ns;
         s->updates = updates;
     }
-    bool by_time = s->conf->save_ns > 0 && now_ns >= s->began_ns + s->conf->save_ns;
+    bool by_time = s->conf->save.ns > 0 && now_ns >= s->began_ns + s->conf->save.ns;
     if (s->any && updates == s->updates) s->asked = false; /* it exists */
     if ((!by_time && !pl_saver_due(s, updates) && !s->asked) || (s->any && updates == s->updates))
         return;

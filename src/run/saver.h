@@ -27,7 +27,7 @@ int pl_saver_new(const struct pl_server_conf *conf, struct pl_shards *shards,
 void pl_saver_free(struct pl_saver *s); /* NULL is fine */
 
 /* Adds to a snapshot what every file says about the run. */
-void pl_saver_notes(const struct pl_server_conf *c, struct pl_snapshot *to);
+void pl_saver_notes(const struct pl_save_conf *c, struct pl_snapshot *to);
 
 /* Whether the number of updates alone makes a checkpoint due. */
 bool pl_saver_due(const struct pl_saver *s, uint64_t updates);

@@ -30,7 +30,7 @@ void pl_server_made(void *server, uint64_t version) {
     struct server *s = server;
     if (!s->conf->gateway || !s->conf->claim || version <= s->noted) return;
     s->noted = version;
-    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save_epoch, version);
+    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save.epoch, version);
 }
 
 static int server_event(struct server *s, struct pl_event *e, const char *defect) {

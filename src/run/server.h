@@ -20,6 +20,20 @@ struct pl_last_save {
     uint64_t updates; /* of the model in it */
 };
 
+/* Which checkpoints are written, and what each of them says besides the state. */
+struct pl_save_conf {
+    const char *dir;               /* folder for them; NULL: write none */
+    uint64_t updates, ns;          /* between two of them; 0: not used */
+    size_t keep;                   /* how many of the last ones stay */
+    bool first;                    /* one at once: the state of a standby is nowhere else */
+    uint64_t epoch;                /* of this server: gateway.h */
+    const char *text;              /* the setup */
+    const char *run, *id, *origin; /* the run, its id and the first of its chain; or NULL */
+    const char *schema;            /* what its data are (pl_data_schema); or NULL */
+    const char *layout;            /* what applies to some tensors only; or NULL */
+    struct pl_last_save *last;     /* set when one was written; or NULL */
+};
+
 struct pl_server_conf {
     const struct pl_job *job;
     const struct pl_transport *transport;
@@ -45,18 +59,9 @@ struct pl_server_conf {
     void (*second)(void *ctx, uint64_t now_ns); /* about once per second, or NULL */
     void *second_ctx;
 
-    const struct pl_saved *from;    /* to resume from; NULL: start from the beginning */
-    const char *save_dir;           /* folder for checkpoints; NULL: write none */
-    uint64_t save_updates, save_ns; /* between two of them; 0: not used */
-    size_t save_keep;
-    struct pl_claim *claim; /* of that folder, for a server with a gateway; or NULL */
-    bool save_first;        /* at once: the state of a standby is nowhere else */
-    uint64_t save_epoch;    /* of this server, saved with each of them: gateway.h */
-    const char *save_text;  /* the setup, saved with each of them, */
-    const char *save_run, *save_id, *save_origin; /* the run, its id and the first of its chain */
-    const char *save_schema;        /* what its data are (pl_data_schema), likewise; or NULL */
-    const char *save_layout;        /* what applies to some tensors only, likewise; or NULL */
-    struct pl_last_save *last_save; /* set when one was written; or NULL */
+    const struct pl_saved *from; /* to resume from; NULL: start from the beginning */
+    struct pl_save_conf save;
+    struct pl_claim *claim; /* of the folder of checkpoints, for a server with a gateway; or NULL */
 
     void (*made)(void *ctx, int worker, int pid); /* a worker process was started; or NULL */
     void *made_ctx;

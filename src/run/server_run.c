@@ -166,7 +166,7 @@ static int run_helpers(struct server *s) {
     if (!s->job->model->kind->by_clients && pl_scorer_new(s->job, run_wake, s, &s->scorer))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the evaluation");
     if (pl_tile_threads_start(&s->tile_threads)) return run_memory(s);
-    if (!s->conf->save_dir) return PL_OK;
+    if (!s->conf->save.dir) return PL_OK;
     struct pl_saver_model model = {pl_server_model, s, s->room != NULL};
     return pl_saver_new(s->conf, s->several ? &s->shards : NULL, &model, run_wake, s, &s->saver,
                         s->why);
@@ -238,7 +238,7 @@ static void run_lost(struct server *s) {
     if (!s->conf->gateway || !c) return;
     unsigned long long began = s->began, lost = c->version - s->began;
     bool known = s->conf->from && strcmp(c->run, s->conf->gateway->run) == 0 &&
-                 c->epoch + 1 >= s->conf->save_epoch && c->version >= s->began;
+                 c->epoch + 1 >= s->conf->save.epoch && c->version >= s->began;
     if (known && lost == 0)
         pl_log_note(&s->job->log, "continuing from update %llu; no update was lost", began);
     if (known && lost > 0)
@@ -247,14 +247,14 @@ static void run_lost(struct server *s) {
                     "update %llu: %llu update%s lost",
                     began + lost, began, lost, lost == 1 ? " was" : "s were");
     if (known) s->known = UINT64_MAX; /* no worker knows more */
-    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save_epoch, s->began);
+    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save.epoch, s->began);
 }
 
 /* Opens what has threads. What a standby has taken over is saved before any worker joins. */
 static int run_threads(struct server *s) {
     struct pl_why why = {.text = ""};
     int rc = run_helpers(s);
-    if (!rc && s->saver && s->conf->save_first) /* if it fails, that is reported */
+    if (!rc && s->saver && s->conf->save.first) /* if it fails, that is reported */
         (void)pl_saver_finish(s->saver, s->engine, false, &why);
     return rc ? rc : run_gateway(s);
 }
@@ -298,7 +298,7 @@ static void run_save(struct server *s) {
                 end, (unsigned long long)s->view->version,
                 s->conf->respawn       ? ""
                 : s->conf->n_local > 0 ? "; use --respawn to restart workers"
-                : s->conf->save_dir    ? "; use --resume auto to continue from the last checkpoint"
+                : s->conf->save.dir    ? "; use --resume auto to continue from the last checkpoint"
                                        : "");
 }
 
