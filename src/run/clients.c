@@ -72,7 +72,8 @@ static void clients_release(struct server *s) {
 static void clients_show(struct server *s) {
     struct pl_clients_evaluator *e = &s->clients.evaluator;
     if (clients_copies(s->job) && !e->room && !(e->room = s->ops->vector(s->port, -1))) return;
-    e->shown_at = pl_engine_point(s->engine, s->end_ns > 0 ? s->end_ns : pl_server_now(s));
+    uint64_t end_ns = s->clock.end_ns;
+    e->shown_at = pl_engine_point(s->engine, end_ns > 0 ? end_ns : pl_server_now(s));
     if (pl_server_model(s, e->room, &e->held)) {
         e->held = (struct pl_model_now){.w = NULL};
         return;
@@ -112,13 +113,13 @@ static bool clients_seated(struct server *s, uint64_t now) {
 /* Questions are answered when they come or never: an evaluator that stops waiting asks again. */
 static void clients_ask(struct server *s, int evaluator) {
     struct pl_clients_evaluator *e = &s->clients.evaluator;
-    e->asked_ns = s->tick_ns > 0 ? pl_server_now(s) : s->last_ns;
+    e->asked_ns = pl_server_begun(s) ? pl_server_now(s) : s->clock.last_ns;
     e->seat = evaluator;
     if (e->pending) e->version = PL_NOT_SHOWN; /* it did not see what was shown, or joined again */
     e->pending = false;
     clients_release(s);
-    bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
-    if (!begun || !e->due || e->reading || !clients_newer(s)) return;
+    /* before the beginning, the clock of the run does not go */
+    if (!pl_server_begun(s) || !e->due || e->reading || !clients_newer(s)) return;
     e->due = false;
     clients_show(s);
 }
@@ -313,12 +314,12 @@ void pl_clients_end(struct server *s) {
         struct pl_news news;
         s->ops->news(s->port, SERVER_TICK, &news);
         clients_last(s, &news);
-        struct pl_point p = pl_engine_point(s->engine, s->end_ns);
+        struct pl_point p = pl_engine_point(s->engine, s->clock.end_ns);
         if (s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p)) break;
     }
     if (e->any || pl_engine_has_score(s->engine)) return;
     struct pl_score score = {NAN, NAN, NAN};
-    struct pl_point p = pl_engine_point(s->engine, s->end_ns);
+    struct pl_point p = pl_engine_point(s->engine, s->clock.end_ns);
     p.consensus = s->end.consensus;
     clients_enter(s, &score, &p);
 }

@@ -18,18 +18,18 @@ static bool server_ticks(struct server *s, uint64_t now) {
 
 /* The time of an event. No two events have the same, so that times give their order. */
 static uint64_t server_stamp(struct server *s) {
-    bool begun = s->tick_ns > 0; /* before, the clock of the run does not go */
-    if (!begun) return s->last_ns;
-    uint64_t now = pl_now_ns() - s->zero_ns;
-    if (s->view->now_ns > s->last_ns) s->last_ns = s->view->now_ns; /* of the engine's own events */
-    return s->last_ns = now > s->last_ns ? now : s->last_ns + 1;
+    struct server_clock *c = &s->clock;
+    if (!pl_server_begun(s)) return c->last_ns;
+    uint64_t now = pl_now_ns() - c->zero_ns;
+    if (s->view->now_ns > c->last_ns) c->last_ns = s->view->now_ns; /* of the engine's own events */
+    return c->last_ns = now > c->last_ns ? now : c->last_ns + 1;
 }
 
 /* Before a client sees the version, and once per update. */
 void pl_server_made(void *server, uint64_t version) {
     struct server *s = server;
-    if (!s->conf->gateway || !s->conf->claim || version <= s->noted) return;
-    s->noted = version;
+    if (!s->conf->gateway || !s->conf->claim || version <= s->versions.noted) return;
+    s->versions.noted = version;
     pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save.epoch, version);
 }
 
@@ -64,11 +64,12 @@ static int server_base(struct server *s, int worker, uint64_t task) {
 
 /* Notes how long this thread has waited for a core since the last call. */
 static void server_note_wait(struct server *s) {
-    if (!s->waited) return;
-    uint64_t waited = pl_core_wait_ns(&s->core);
+    struct server_waits *w = &s->waits;
+    if (!w->worker) return;
+    uint64_t waited = pl_core_wait_ns(&w->core);
     if (waited == 0) return;
-    s->woke_ns = pl_now_ns();
-    s->woke_wait_ns = waited;
+    w->woke_ns = pl_now_ns();
+    w->woke_wait_ns = waited;
 }
 
 /* `ns` without a part that is at most `part`. */
@@ -82,40 +83,42 @@ static uint64_t server_least(uint64_t a, uint64_t b) {
 
 /* How long the order was on the way; it may have waited for an update. */
 static uint64_t server_way_down(const struct server *s, int worker, const struct pl_result *r) {
-    return server_less(r->pulled_ns, s->zero_ns + s->view->worker[worker].since_ns);
+    return server_less(r->pulled_ns, s->clock.zero_ns + s->view->worker[worker].since_ns);
 }
 
 /* Notes what a worker tells that waited where this server cannot look. A wait is never longer than
  * what it is a part of: the worker may have waited while it had no order, and may lie. */
 static void server_told_waits(struct server *s, int worker, const struct pl_result *r) {
+    struct server_waits *w = &s->waits;
     uint64_t took = server_less(r->pushed_ns, r->pulled_ns);
     uint64_t pulling = server_least(r->pull_wait_ns, server_way_down(s, worker, r));
-    s->knows_waits = true;
-    atomic_store(&s->waited[worker].pull_ns, pulling);
-    atomic_fetch_add(&s->waited[worker].total_ns, pulling + server_least(r->wait_ns, took));
+    w->known = true;
+    atomic_store(&w->worker[worker].pull_ns, pulling);
+    atomic_fetch_add(&w->worker[worker].total_ns, pulling + server_least(r->wait_ns, took));
 }
 
 /* How long an order and its result were on the way. Time in which the worker or the server had all
  * it needed except a core does not count: it is part of computing. */
 static uint64_t server_way(struct server *s, int worker, const struct pl_result *r, uint64_t now) {
+    const struct server_waits *w = &s->waits;
     uint64_t up = server_less(now, r->pushed_ns), down = server_way_down(s, worker, r);
-    if (!s->waited || !s->knows_waits) return up + down;
-    if (s->woke_ns > r->pushed_ns) {
-        uint64_t waited = server_least(s->woke_ns - r->pushed_ns, s->woke_wait_ns);
+    if (!w->worker || !w->known) return up + down;
+    if (w->woke_ns > r->pushed_ns) {
+        uint64_t waited = server_least(w->woke_ns - r->pushed_ns, w->woke_wait_ns);
         up = server_less(up, waited);
         s->out->core_wait += pl_seconds(waited);
     }
     return up + server_less(down,
-                            atomic_load_explicit(&s->waited[worker].pull_ns, memory_order_relaxed));
+                            atomic_load_explicit(&w->worker[worker].pull_ns, memory_order_relaxed));
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
+    struct pl_core_waited *waited = s->waits.worker;
     if (r->sets_lr) pl_clients_lr(s, worker, r->lr);
     bool current = pl_is_current(s->view, worker, r->task);
     s->out->computed += current;
-    if (s->waited && current && r->tells_waits) server_told_waits(s, worker, r);
-    if (s->waited)
-        pl_stragglers_waited(s->stragglers, worker, atomic_load(&s->waited[worker].total_ns));
+    if (waited && current && r->tells_waits) server_told_waits(s, worker, r);
+    if (waited) pl_stragglers_waited(s->stragglers, worker, atomic_load(&waited[worker].total_ns));
     if (current && r->defect == PL_NO_DEFECT) pl_membership_answered(&s->membership, worker);
     struct pl_event e = {.kind = PL_ARRIVE,
                          .worker = worker,
@@ -158,24 +161,26 @@ int pl_server_news(struct server *s, const struct pl_news *n) {
 /* --- scoring ----------------------------------------------------------------------------- */
 
 void pl_server_scored(struct server *s) {
+    struct server_scoring *g = &s->scoring;
     struct pl_score score = pl_scorer_wait(s->scorer);
-    s->scoring = false;
-    if (s->saver) pl_saver_scored(s->saver, s->scored.w, &score, s->scored_at.updates);
-    pl_engine_let_go(s->engine, &s->scored);
-    pl_engine_scored(s->engine, &score, &s->scored_at);
+    g->busy = false;
+    if (s->saver) pl_saver_scored(s->saver, g->model.w, &score, g->at.updates);
+    pl_engine_let_go(s->engine, &g->model);
+    pl_engine_scored(s->engine, &score, &g->at);
 }
 
 /* The score is of this moment, whenever it is ready. If a server or worker does not answer, the run
  * ends; what is missing is reported then. */
 static void server_score(struct server *s) {
-    s->scored_at = pl_engine_point(s->engine, pl_server_now(s));
-    if (pl_server_model(s, s->room, &s->scored)) {
+    struct server_scoring *g = &s->scoring;
+    g->at = pl_engine_point(s->engine, pl_server_now(s));
+    if (pl_server_model(s, s->room, &g->model)) {
         pl_engine_end(s->engine);
         return;
     }
-    s->scored_at.consensus = s->scored.consensus;
-    s->scoring = true;
-    pl_scorer_send(s->scorer, s->scored.w);
+    g->at.consensus = g->model.consensus;
+    g->busy = true;
+    pl_scorer_send(s->scorer, g->model.w);
 }
 
 static void server_look_at_scores(struct server *s, uint64_t now) {
@@ -183,13 +188,13 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
         pl_clients_score(s, now);
         return;
     }
-    if (s->scoring && !pl_scorer_busy(s->scorer)) {
-        uint64_t took = now - pl_ns(s->scored_at.time);
+    if (s->scoring.busy && !pl_scorer_busy(s->scorer)) {
+        uint64_t took = now - pl_ns(s->scoring.at.time);
         pl_server_scored(s);
         /* scoring takes at most half of the time, however often it is due */
         pl_engine_score_later(s->engine, now + took);
     }
-    if (s->scoring || !pl_engine_score_due(s->engine, now)) return;
+    if (s->scoring.busy || !pl_engine_score_due(s->engine, now)) return;
     if (!pl_engine_score_again(s->engine, now)) server_score(s);
 }
 
@@ -199,21 +204,21 @@ static void server_look_at_scores(struct server *s, uint64_t now) {
  * one did not note how many it had made, or its machine was restarted. There may have been more,
  * which only workers have seen that did not come back. */
 void pl_server_lost(struct server *s) {
-    uint64_t seen = s->gateway ? pl_gateway_seen(s->gateway) : 0;
-    if (seen <= s->known) return;
-    s->known = seen;
+    uint64_t began = s->versions.began, seen = s->gateway ? pl_gateway_seen(s->gateway) : 0;
+    if (seen <= s->versions.known) return;
+    s->versions.known = seen;
     pl_log_warn(&s->job->log,
                 "workers have seen update %llu, and this server continues from update %llu: "
                 "at least %llu update%s lost",
-                (unsigned long long)seen, (unsigned long long)s->began,
-                (unsigned long long)(seen - s->began), seen - s->began == 1 ? " was" : "s were");
+                (unsigned long long)seen, (unsigned long long)began,
+                (unsigned long long)(seen - began), seen - began == 1 ? " was" : "s were");
 }
 
 /* Workers that have computed for long: perhaps they had no core. */
 static void server_note_waits(struct server *s, uint64_t now) {
-    for (int i = s->view->busy; s->waited && i >= 0; i = pl_next(s->view, i)) {
+    for (int i = s->view->busy; s->waits.worker && i >= 0; i = pl_next(s->view, i)) {
         if (now < s->view->worker[i].since_ns + PL_SLOW_TASK_NS) return; /* in order of start */
-        pl_stragglers_waited(s->stragglers, i, pl_core_waited_now(&s->waited[i]));
+        pl_stragglers_waited(s->stragglers, i, pl_core_waited_now(&s->waits.worker[i]));
     }
 }
 
@@ -221,8 +226,8 @@ static void server_note_waits(struct server *s, uint64_t now) {
 static void server_look_for_stragglers(struct server *s) {
     struct pl_stragglers_found found;
     char sentence[200];
-    server_note_waits(s, s->round_ns);
-    while (pl_stragglers_look(s->stragglers, s->view, s->round_ns, &found)) {
+    server_note_waits(s, s->clock.round_ns);
+    while (pl_stragglers_look(s->stragglers, s->view, s->clock.round_ns, &found)) {
         pl_stragglers_sentence(&found, &s->job->log,
                                pl_membership_phase(&s->membership, found.worker), sentence,
                                sizeof sentence);
@@ -241,19 +246,19 @@ static void server_once_per_second(struct server *s, uint64_t now) {
 static void server_look(struct server *s) {
     uint64_t now = pl_server_now(s);
     server_look_at_scores(s, now);
-    if (now >= s->tick_ns) {
-        s->tick_ns = now + SERVER_TICK;
+    if (now >= s->clock.tick_ns) {
+        s->clock.tick_ns = now + SERVER_TICK;
         if (server_ticks(s, now)) pl_engine_end(s->engine);
     }
-    if (now < s->second_ns) return;
-    s->second_ns = now + SERVER_SECOND;
+    if (now < s->clock.second_ns) return;
+    s->clock.second_ns = now + SERVER_SECOND;
     server_once_per_second(s, now);
 }
 
 static uint64_t server_wait(const struct server *s) {
     const struct pl_due *due = pl_engine_due(s->engine);
-    uint64_t now = pl_server_now(s), until = s->tick_ns;
-    if (!s->scoring && due->score_ns < until) until = due->score_ns;
+    uint64_t now = pl_server_now(s), until = s->clock.tick_ns;
+    if (!s->scoring.busy && due->score_ns < until) until = due->score_ns;
     if (s->view->timer_ns < until) until = s->view->timer_ns;
     if (due->next_ns < until) until = due->next_ns;
     return until > now ? until - now : 0;
@@ -291,14 +296,15 @@ static void server_look_for_workers(struct server *s) {
 /* The time. If the loop did not come round for seconds, everything stood still: Ctrl-Z. Nor does
  * time count in which orders wait for the standby. */
 static int server_time(struct server *s) {
-    uint64_t last_ns = s->round_ns;
-    s->round_ns = server_stamp(s);
+    struct server_clock *c = &s->clock;
+    uint64_t last_ns = c->round_ns;
+    c->round_ns = server_stamp(s);
     bool held = s->gateway && pl_gateway_is_held(s->gateway);
-    if (held) pl_engine_lose(s->engine, s->round_ns - last_ns);
-    int rc = pl_engine_time(s->engine, s->round_ns, s->why);
-    uint64_t lost_ns = pl_engine_lost_ns(s->engine), paused_ns = lost_ns - s->lost_ns;
+    if (held) pl_engine_lose(s->engine, c->round_ns - last_ns);
+    int rc = pl_engine_time(s->engine, c->round_ns, s->why);
+    uint64_t lost_ns = pl_engine_lost_ns(s->engine), paused_ns = lost_ns - c->lost_ns;
     if (held || paused_ns > SERVER_PAUSE) pl_stragglers_paused(s->stragglers, paused_ns);
-    s->lost_ns = lost_ns;
+    c->lost_ns = lost_ns;
     return rc;
 }
 

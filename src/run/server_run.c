@@ -109,7 +109,7 @@ static bool run_should_end(void *server) {
     struct server *s = server;
     if (!s->engine) return false;
     uint64_t now = pl_server_now(s);
-    struct pl_point p = pl_engine_point(s->engine, s->last_ns);
+    struct pl_point p = pl_engine_point(s->engine, s->clock.last_ns);
     bool ends = s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
     return ends || pl_engine_ended(s->engine) || now >= pl_engine_due(s->engine)->end_ns;
 }
@@ -179,14 +179,14 @@ static bool run_news(void *ctx, const struct pl_news *news) {
 }
 
 static int run_measure_waits(struct server *s) {
-    s->core.fd = -1;
+    s->waits.core.fd = -1;
     s->out->core_wait = NAN;
-    pl_core_wait_open(&s->core);
-    if (s->core.fd < 0) return PL_OK; /* this kernel does not tell */
-    s->knows_waits = s->conf->n_local > 0;
+    pl_core_wait_open(&s->waits.core);
+    if (s->waits.core.fd < 0) return PL_OK; /* this kernel does not tell */
+    s->waits.known = s->conf->n_local > 0;
     s->out->core_wait = 0;
-    s->waited = pl_core_waited_new(s->job->n_workers);
-    return s->waited ? PL_OK : run_memory(s);
+    s->waits.worker = pl_core_waited_new(s->job->n_workers);
+    return s->waits.worker ? PL_OK : run_memory(s);
 }
 
 /* Opens the door for other machines. It has threads: the first processes are forked before. */
@@ -217,8 +217,8 @@ static const char *run_where(const struct server *s, char out[RUN_WHERE]) {
 static int run_gather(struct server *s, bool *ended) {
     const struct pl_job *job = s->job;
     struct pl_launch_conf conf = {job,           s->conf->transport, s->port,
-                                  s->conf->made, s->conf->made_ctx,  s->waited};
-    struct pl_point p = pl_engine_point(s->engine, s->last_ns);
+                                  s->conf->made, s->conf->made_ctx,  s->waits.worker};
+    struct pl_point p = pl_engine_point(s->engine, s->clock.last_ns);
     char where[RUN_WHERE];
     s->membership.n_local = s->conf->n_local;
     s->membership.respawn = s->conf->respawn;
@@ -233,12 +233,13 @@ static int run_gather(struct server *s, bool *ended) {
 
 /* How many updates the server before this one has made since the checkpoint. */
 static void run_lost(struct server *s) {
+    struct server_versions *v = &s->versions;
     const struct pl_claim *c = s->conf->claim;
-    s->began = s->known = s->noted = s->view->version;
+    v->began = v->known = v->noted = s->view->version;
     if (!s->conf->gateway || !c) return;
-    unsigned long long began = s->began, lost = c->version - s->began;
+    unsigned long long began = v->began, lost = c->version - v->began;
     bool known = s->conf->from && strcmp(c->run, s->conf->gateway->run) == 0 &&
-                 c->epoch + 1 >= s->conf->save.epoch && c->version >= s->began;
+                 c->epoch + 1 >= s->conf->save.epoch && c->version >= v->began;
     if (known && lost == 0)
         pl_log_note(&s->job->log, "continuing from update %llu; no update was lost", began);
     if (known && lost > 0)
@@ -246,8 +247,8 @@ static void run_lost(struct server *s) {
                     "the server before this one had made update %llu, and this one continues from "
                     "update %llu: %llu update%s lost",
                     began + lost, began, lost, lost == 1 ? " was" : "s were");
-    if (known) s->known = UINT64_MAX; /* no worker knows more */
-    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save.epoch, s->began);
+    if (known) v->known = UINT64_MAX; /* no worker knows more */
+    pl_claim_note(s->conf->claim, s->conf->gateway->run, s->conf->save.epoch, v->began);
 }
 
 /* Opens what has threads. What a standby has taken over is saved before any worker joins. */
@@ -260,24 +261,25 @@ static int run_threads(struct server *s) {
 }
 
 static int run_begin(struct server *s) {
+    struct server_clock *c = &s->clock;
     bool ended = false;
     run_lost(s);
     int rc = run_measure_waits(s);
     if (!rc && s->conf->n_local == 0) rc = run_threads(s);
     if (!rc) rc = run_gather(s, &ended);
     if (!rc && s->conf->n_local > 0) rc = run_threads(s);
-    s->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
-    s->zero_ns = pl_now_ns() - s->last_ns;
+    c->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
+    c->zero_ns = pl_now_ns() - c->last_ns;
     if (ended) pl_engine_end(s->engine);
     if (rc || ended) return rc;
-    s->tick_ns = s->last_ns + SERVER_TICK;
-    s->second_ns = s->last_ns + SERVER_SECOND;
+    c->tick_ns = c->last_ns + SERVER_TICK;
+    c->second_ns = c->last_ns + SERVER_SECOND;
     if (pl_engine_reached(s->engine)) {
         pl_engine_end(s->engine);
         pl_log_note(&s->job->log, "nothing left to do: the checkpoint is already at update %llu",
                     (unsigned long long)s->view->version);
     }
-    return pl_engine_ended(s->engine) ? PL_OK : pl_engine_begin(s->engine, s->last_ns, s->why);
+    return pl_engine_ended(s->engine) ? PL_OK : pl_engine_begin(s->engine, c->last_ns, s->why);
 }
 
 /* --- the end ----------------------------------------------------------------------------- */
@@ -290,7 +292,7 @@ static void run_save(struct server *s) {
     if (s->saver && pl_saver_finish(s->saver, s->engine, reports, &why) && reports)
         s->out->trouble = why;
     s->out->left_alone = s->left_alone;
-    double seconds = pl_seconds(s->end_ns);
+    double seconds = pl_seconds(s->clock.end_ns);
     char end[32];
     snprintf(end, sizeof end, seconds < 1000 ? "%.3g" : "%.0f", seconds);
     if (s->left_alone)
@@ -325,29 +327,29 @@ static int run_ranks(struct server *s, int rc) {
 }
 
 static int run_finish(struct server *s) {
-    if (s->scoring) pl_server_scored(s);
+    if (s->scoring.busy) pl_server_scored(s);
     if (s->scorer && s->end.w && !pl_engine_has_score(s->engine)) {
-        s->scored_at = pl_engine_point(s->engine, s->end_ns);
-        s->scored_at.consensus = s->end.consensus;
+        s->scoring.at = pl_engine_point(s->engine, s->clock.end_ns);
+        s->scoring.at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);
         struct pl_score score = pl_scorer_wait(s->scorer);
-        if (s->saver) pl_saver_scored(s->saver, s->end.w, &score, s->scored_at.updates);
-        pl_engine_scored(s->engine, &score, &s->scored_at);
+        if (s->saver) pl_saver_scored(s->saver, s->end.w, &score, s->scoring.at.updates);
+        pl_engine_scored(s->engine, &score, &s->scoring.at);
     }
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish_best(s->saver, &why) && !s->out->trouble.text[0])
         s->out->trouble = why;
-    int rc = pl_engine_finish(s->engine, s->end.w, s->end_ns);
+    int rc = pl_engine_finish(s->engine, s->end.w, s->clock.end_ns);
     pl_engine_let_go(s->engine, &s->end);
     return rc ? pl_fail(s->why, PL_ENOMEM, "out of memory for the weights") : PL_OK;
 }
 
 static void run_free(struct server *s) {
-    for (int i = 0; s->waited && i < s->job->n_workers; i++)
-        s->out->core_wait += pl_seconds(atomic_load(&s->waited[i].total_ns));
-    if (!s->knows_waits) s->out->core_wait = NAN;
-    pl_core_waited_free(s->waited, s->job->n_workers);
-    if (s->waited) pl_core_wait_close(&s->core);
+    for (int i = 0; s->waits.worker && i < s->job->n_workers; i++)
+        s->out->core_wait += pl_seconds(atomic_load(&s->waits.worker[i].total_ns));
+    if (!s->waits.known) s->out->core_wait = NAN;
+    pl_core_waited_free(s->waits.worker, s->job->n_workers);
+    if (s->waits.worker) pl_core_wait_close(&s->waits.core);
     if (s->several && s->port) pl_shards_end(&s->shards);
     pl_scorer_free(s->scorer);
     pl_saver_free(s->saver);
@@ -366,14 +368,14 @@ int pl_server_run(const struct pl_server_conf *conf, struct pl_outcome *out, str
                        .job = conf->job,
                        .ops = &conf->transport->port,
                        .why = why,
-                       .zero_ns = pl_now_ns(),
+                       .clock = {.zero_ns = pl_now_ns()},
                        .out = out};
     *out = pl_outcome_none();
     uint64_t fpu = pl_fpu_flush();
     int rc = run_open(&s);
     if (!rc) rc = run_begin(&s);
     if (!rc) rc = run_ranks(&s, pl_server_loop(&s));
-    if (s.engine) s.end_ns = pl_server_now(&s);
+    if (s.engine) s.clock.end_ns = pl_server_now(&s);
     if (!rc) pl_server_lost(&s);
     if (!rc) pl_membership_left(&s.membership, true);
     if (!rc) run_save(&s);

@@ -23,6 +23,35 @@
 #define SERVER_BEAT 200000000u    /* ns between two rounds of the loop, unless it is stopped */
 #define SERVER_PAUSE 2000000000u  /* ns that the loop never takes by itself */
 
+struct server_clock {
+    uint64_t zero_ns;            /* when the run's clock started */
+    uint64_t last_ns;            /* time of the last event */
+    uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
+    uint64_t tick_ns, second_ns; /* when the next checks are due; 0: see pl_server_begun() */
+    uint64_t round_ns;           /* when this round of the loop began, */
+    uint64_t lost_ns;            /* and what the engine had lost by then */
+};
+
+struct server_scoring {
+    bool busy;                 /* the scorer has a model: */
+    struct pl_model_now model; /* this one, */
+    struct pl_point at;        /* which is of this moment */
+};
+
+struct server_versions {
+    uint64_t began; /* the version that the run began with, */
+    uint64_t known; /* the newest one that it told of, */
+    uint64_t noted; /* and the one that the claim has */
+};
+
+/* Waiting for a core. */
+struct server_waits {
+    struct pl_core_waited *worker;  /* [n_workers] by local workers, and from results of others */
+    bool known;                     /* somebody has measured them */
+    struct pl_core_wait core;       /* of this thread, */
+    uint64_t woke_ns, woke_wait_ns; /* and when it last had waited, and how long */
+};
+
 struct server {
     const struct pl_server_conf *conf;
     const struct pl_job *job;
@@ -39,35 +68,29 @@ struct server {
     struct pl_scorer *scorer;
     struct pl_saver *saver; /* NULL: no checkpoints */
     struct pl_stragglers *stragglers;
-    uint64_t zero_ns;            /* when the run's clock started */
-    uint64_t last_ns;            /* time of the last event */
-    uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
-    uint64_t tick_ns, second_ns; /* when the next checks are due */
-    bool scoring;                /* the scorer has `scored`, the model at `scored_at` */
-    struct pl_model_now scored;
-    struct pl_point scored_at;
+    struct server_clock clock;
+    struct server_scoring scoring;
+    struct server_versions versions;
+    struct server_waits waits;
     float *room;             /* [dim] for a scored model that is not a version here; or NULL */
     struct pl_model_now end; /* the model at the end */
     float *end_room;         /* [dim] likewise */
-    uint64_t round_ns;       /* when this round of the loop began, */
-    uint64_t lost_ns;        /* and what the engine had lost by then */
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
     struct pl_clients clients;
-    struct pl_gateway *gateway;     /* NULL: none */
-    uint64_t began, known;          /* the version it began with; the newest that it told of; */
-    uint64_t noted;                 /* and that the claim has */
-    struct pl_core_waited *waited;  /* [n_workers] by local workers, and from results of others */
-    bool knows_waits;               /* somebody has measured them */
-    struct pl_core_wait core;       /* of this thread, */
-    uint64_t woke_ns, woke_wait_ns; /* and when it last had waited for a core, and how long */
+    struct pl_gateway *gateway; /* NULL: none */
     struct pl_outcome *out;
 };
 
+/* Before, the clock of the run does not go. */
+static inline bool pl_server_begun(const struct server *s) {
+    return s->clock.tick_ns > 0;
+}
+
 /* The time on the run's clock. */
 static inline uint64_t pl_server_now(const struct server *s) {
-    uint64_t now = pl_now_ns() - s->zero_ns;
-    return now > s->last_ns ? now : s->last_ns;
+    uint64_t now = pl_now_ns() - s->clock.zero_ns;
+    return now > s->clock.last_ns ? now : s->clock.last_ns;
 }
 
 int pl_server_news(struct server *s, const struct pl_news *n);

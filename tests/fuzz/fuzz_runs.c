@@ -220,7 +220,8 @@ static void request(const uint8_t *data, size_t n) {
     struct pl_why why = {.text = ""};
     const float w0[4] = {1, 2, 3, 4};
     struct pl_server_conf conf = {.job = &b->job};
-    struct server s = {.conf = &conf, .job = &b->job, .why = &why, .out = &out, .tick_ns = 1};
+    struct server s = {
+        .conf = &conf, .job = &b->job, .why = &why, .out = &out, .clock = {.tick_ns = 1}};
     struct pl_membership_worker workers[WORKERS] = {0};
     s.membership = (struct pl_membership){.job = &b->job, .worker = workers};
     if (!engine) engine = engine_of(b, w0, &out);
