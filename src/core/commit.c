@@ -49,7 +49,7 @@ static size_t commit_tile(const struct pl_store *s, int tile, size_t *from, size
 static void commit_add_sums(const struct pl_store *s, int m, size_t at, size_t n, double *sum) {
     pl_real tmp[PL_BLOCK];
     double add[PL_RULE_SUMS] = {0};
-    struct store_member *member = &s->member[m];
+    struct store_member *member = &s->group.member[m];
     struct pl_correct_block b = pl_member_block(s, member, at, n, member->vector + at, tmp);
     s->correct->sums(s->conf.correct.conf, &b, add);
     bool finite = true;
@@ -68,8 +68,8 @@ static void commit_sums(void *arg, int tile) {
     struct pl_store *s = job->s;
     size_t from, n_tile;
     commit_tile(s, tile, &from, &n_tile);
-    for (int m = 0; m < s->n_members; m++) {
-        double *sum = job->sum[tile * s->n_members + m];
+    for (int m = 0; m < s->group.n; m++) {
+        double *sum = job->sum[tile * s->group.n + m];
         for (size_t at = from; at < from + n_tile; at += PL_BLOCK) {
             size_t n = from + n_tile - at < PL_BLOCK ? from + n_tile - at : PL_BLOCK;
             commit_add_sums(s, m, at, n, sum);
@@ -81,9 +81,9 @@ static void commit_sums(void *arg, int tile) {
 static const pl_real *commit_corrected(const struct commit_job *job, int m, size_t at, size_t n,
                                        pl_real *room, pl_real *mine) {
     const struct pl_store *s = job->s;
-    if (job->from == COMMIT_IN_PLACE)
-        return pl_member_judge(&s->member[m], s->member[m].vector + at, n, pl_member_zeros);
-    if (job->from == COMMIT_KEPT) return s->kept[m] + at;
+    struct store_member *x = &s->group.member[m];
+    if (job->from == COMMIT_IN_PLACE) return pl_member_judge(x, x->vector + at, n, pl_member_zeros);
+    if (job->from == COMMIT_KEPT) return s->work.kept[m] + at;
     pl_member_correct(s, m, at, n, room, mine);
     return mine;
 }
@@ -94,27 +94,27 @@ static const pl_real *commit_corrected(const struct commit_job *job, int m, size
 static void commit_gram(void *arg, int tile) {
     struct commit_job *job = arg;
     struct pl_store *s = job->s;
+    const struct store_work *w = &s->work;
     const pl_real *x[PL_GRAM_MAX + 1];
-    size_t side = (size_t)s->n_members + 1, from, n_tile;
-    double *sum = s->gram + (size_t)tile * side * side;
-    pl_real *block = s->scratch + (size_t)tile * s->scratch_room;
+    size_t side = (size_t)s->group.n + 1, from, n_tile;
+    double *sum = w->gram + (size_t)tile * side * side;
+    pl_real *block = w->scratch + (size_t)tile * w->room_scratch;
     pl_real *room = block + side * PL_GRAM_BLOCK, shared[PL_BLOCK];
-    int n_rows = s->n_members + pl_reduce_remembers(&s->conf.reduce);
+    int n_rows = s->group.n + pl_reduce_remembers(&s->conf.reduce);
     bool in_place = job->from == COMMIT_IN_PLACE;
     commit_tile(s, tile, &from, &n_tile);
     for (size_t at = from, left = n_tile; left > 0;) {
         size_t n = left < PL_GRAM_BLOCK ? left : PL_GRAM_BLOCK;
         left -= n;
-        for (int m = 0; m < s->n_members; m++)
-            x[m] = in_place ? s->member[m].vector + at
+        for (int m = 0; m < s->group.n; m++)
+            x[m] = in_place ? s->group.member[m].vector + at
                             : commit_corrected(job, m, at, n, shared,
-                                               s->n_kept > 0 ? s->kept[m] + at
+                                               w->n_kept > 0 ? w->kept[m] + at
                                                              : block + (size_t)m * PL_GRAM_BLOCK);
-        if (n_rows > s->n_members) x[s->n_members] = s->last + at;
+        if (n_rows > s->group.n) x[s->group.n] = s->last + at;
         bool added = pl_gram_add(n_rows, n, x, in_place ? left : 0, room, sum, side);
         if (!added && in_place) {
-            for (int m = 0; m < s->n_members; m++)
-                x[m] = commit_corrected(job, m, at, n, NULL, NULL);
+            for (int m = 0; m < s->group.n; m++) x[m] = commit_corrected(job, m, at, n, NULL, NULL);
             added = pl_gram_add(n_rows, n, x, 0, room, sum, side);
         }
         if (!added) pl_gram_add_wide(n_rows, n, x, sum, side);
@@ -147,9 +147,9 @@ struct commit_workspace {
 static struct commit_workspace commit_workspace(const struct commit_job *job, int tile) {
     const struct pl_store *s = job->s;
     struct commit_plan p = job->plan;
-    pl_real *at = s->scratch + (size_t)tile * s->scratch_room;
+    pl_real *at = s->work.scratch + (size_t)tile * s->work.room_scratch;
     struct commit_workspace d = {.member = (const pl_real **)(void *)at};
-    d.mixed = d.member + s->n_members + 1;
+    d.mixed = d.member + s->group.n + 1;
     d.corrected = at + p.pointers;
     d.mixture = d.corrected + p.corrected;
     d.lanes = d.mixture + p.mixture;
@@ -163,13 +163,13 @@ static const pl_real *commit_sum_plain(const struct commit_job *job,
                                        pl_real *out) {
     struct pl_store *s = job->s;
     const double *weight = job->mixed.row;
-    for (int m = 0; m < s->n_members; m++) {
-        d->member[m] = s->member[m].vector + at;
-        if ((pl_real)weight[m] == 0) pl_member_judge(&s->member[m], d->member[m], n, NULL);
+    for (int m = 0; m < s->group.n; m++) {
+        d->member[m] = s->group.member[m].vector + at;
+        if ((pl_real)weight[m] == 0) pl_member_judge(&s->group.member[m], d->member[m], n, NULL);
     }
-    d->member[s->n_members] = s->last ? s->last + at : NULL;
+    d->member[s->group.n] = s->last ? s->last + at : NULL;
     int one = commit_only(weight, job->mixed.width);
-    if (one == s->n_members) return d->member[one];
+    if (one == s->group.n) return d->member[one];
     if (one >= 0 && job->from == COMMIT_IN_PLACE)
         return commit_corrected(job, one, at, n, NULL, NULL);
     pl_vec_weighted(job->mixed.width, d->member, weight, n, out);
@@ -188,8 +188,8 @@ static const pl_real *commit_sum(const struct commit_job *job, const struct comm
     const pl_real *selected = NULL;
     int one = commit_only(mixed->row, mixed->width);
     bool first = true;
-    for (int m = 0; m < s->n_members; m++) {
-        if (s->member[m].finite == PL_FINITE_YES && mixed->row[m] == 0) continue;
+    for (int m = 0; m < s->group.n; m++) {
+        if (s->group.member[m].finite == PL_FINITE_YES && mixed->row[m] == 0) continue;
         v = commit_corrected(job, m, at, n, room, m == one ? out : d->corrected);
         if (m == one)
             selected = v;
@@ -197,9 +197,9 @@ static const pl_real *commit_sum(const struct commit_job *job, const struct comm
             first = pl_vec_accumulate(1, &v, mixed->row + m, n, first, out);
     }
     if (selected) return selected;
-    if (mixed->width > s->n_members) {
+    if (mixed->width > s->group.n) {
         v = s->last + at;
-        first = pl_vec_accumulate(1, &v, mixed->row + s->n_members, n, first, out);
+        first = pl_vec_accumulate(1, &v, mixed->row + s->group.n, n, first, out);
     }
     if (first) memset(out, 0, n * sizeof *out);
     return out;
@@ -211,9 +211,9 @@ static const pl_real *commit_reduce(struct commit_job *job, const struct commit_
     const struct pl_mixed *mixed = &job->mixed;
     if (!mixed->rule) return commit_sum(job, d, at, n, out);
     pl_real room[PL_BLOCK];
-    for (int m = 0; m < s->n_members; m++)
+    for (int m = 0; m < s->group.n; m++)
         d->member[m] = commit_corrected(job, m, at, n, room, d->corrected + (size_t)m * job->block);
-    d->member[s->n_members] = s->last ? s->last + at : NULL;
+    d->member[s->group.n] = s->last ? s->last + at : NULL;
     for (int i = 0; i < mixed->at.n; i++) {
         pl_real *to = d->mixture + (size_t)i * job->block;
         if (mixed->row)
@@ -240,7 +240,7 @@ static void commit_optim(const struct commit_job *job, size_t at, size_t n, cons
                                    .w = s->newest->model + at,
                                    .out = job->next->model + at,
                                    .ahead = s->looks_ahead ? job->next->lookahead + at : NULL,
-                                   .own = s->own ? s->own[s->member[0].worker] + at : NULL,
+                                   .own = s->own ? s->own[s->group.member[0].worker] + at : NULL,
                                    .direction = s->direction ? s->direction + at : NULL};
         for (int i = 0; i < s->optim->n_vectors; i++) b.state[i] = s->optim_state[i] + at;
         rate.lr *= p.lr_factor;
@@ -342,37 +342,42 @@ static void commit_step(void *arg, int tile) {
     pl_members_buffers(s, job->next, from + n_tile, n_buffers);
 }
 
+/* Room for n sums of the first pass, which are 0. */
+static bool commit_room_sums(struct store_work *w, size_t n) {
+    if (n > w->room_sums) {
+        free(w->sums);
+        w->room_sums = (w->sums = malloc(n * sizeof *w->sums)) ? n : 0;
+    }
+    if (w->sums) memset(w->sums, 0, n * sizeof *w->sums);
+    return w->sums != NULL;
+}
+
 /* Factors of corrections and takes. */
 static int commit_correct(struct pl_store *s, struct commit_job *job, double lr) {
+    struct store_group *g = &s->group;
     const struct pl_correct *c = s->correct;
-    size_t n = (size_t)PL_TILES * (size_t)s->n_members;
+    size_t n = (size_t)PL_TILES * (size_t)g->n;
     bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
     if (sums) {
-        if (n > s->room_sums) {
-            free(s->sums);
-            s->sums = malloc(n * sizeof *s->sums);
-            s->room_sums = s->sums ? n : 0;
-        }
-        if (!s->sums) return PL_ENOMEM;
-        memset(s->sums, 0, n * sizeof *s->sums);
-        job->sum = s->sums;
+        if (!commit_room_sums(&s->work, n)) return PL_ENOMEM;
+        job->sum = s->work.sums;
         commit_tiles(s, commit_sums, job);
-        if (commit_allreduce(s, job->sum[0], (size_t)s->n_members * PL_RULE_SUMS)) return PL_ERUN;
+        if (commit_allreduce(s, job->sum[0], (size_t)g->n * PL_RULE_SUMS)) return PL_ERUN;
     }
-    for (int m = 0; m < s->n_members; m++) {
-        struct pl_correct_at *at = &s->member[m].at;
-        *at = (struct pl_correct_at){.lag = s->member[m].lag,
+    for (int m = 0; m < g->n; m++) {
+        struct pl_correct_at *at = &g->member[m].at;
+        *at = (struct pl_correct_at){.lag = g->member[m].lag,
                                      .count = ++s->n_corrected,
                                      .member = m,
-                                     .n_members = s->n_members,
+                                     .n_members = g->n,
                                      .lr = lr,
                                      .lr_max = s->lr_max,
                                      .n_workers = s->conf.n_workers};
         memcpy(at->number, s->correct_number, sizeof at->number);
         for (int t = 0; sums && t < PL_TILES; t++)
-            for (int i = 0; i < c->n_sums; i++) at->sum[i] += job->sum[t * s->n_members + m][i];
-        s->factor[m] = s->member[m].factor;
-        if (c->factor) s->factor[m] *= c->factor(s->conf.correct.conf, at);
+            for (int i = 0; i < c->n_sums; i++) at->sum[i] += job->sum[t * g->n + m][i];
+        g->factor[m] = g->member[m].factor;
+        if (c->factor) g->factor[m] *= c->factor(s->conf.correct.conf, at);
         memcpy(s->correct_number, at->number, sizeof at->number);
     }
     return PL_OK;
@@ -382,10 +387,10 @@ static int commit_correct(struct pl_store *s, struct commit_job *job, double lr)
 static struct commit_plan commit_plan(struct commit_job *job) {
     const struct pl_store *s = job->s;
     const struct pl_mixed *mixed = &job->mixed;
-    size_t n = (size_t)s->n_members;
+    size_t n = (size_t)s->group.n;
     bool mixes = mixed->row != NULL;
     bool scratch = job->from == COMMIT_CORRECTED || job->from == COMMIT_COPIED;
-    for (int m = 0; m < s->n_members; m++) mixes |= mixed->factor[m] != 1;
+    for (int m = 0; m < s->group.n; m++) mixes |= mixed->factor[m] != 1;
     mixes &= mixed->rule != NULL;
     job->block = PL_GROUP_BLOCK / n & ~(size_t)15;
     if (job->block > PL_BLOCK || !mixed->rule || (!scratch && !mixes)) job->block = PL_BLOCK;
@@ -397,58 +402,65 @@ static struct commit_plan commit_plan(struct commit_job *job) {
                                 .lanes = mixed->rule ? PL_ROOM(n) : 0};
 }
 
-static bool commit_scratch(struct pl_store *s, size_t room) {
-    if (room <= s->scratch_room) return true;
-    free(s->scratch);
-    s->scratch_room = (room + 15) & ~(size_t)15;
-    s->scratch = pl_vector_new(s->scratch_room * PL_TILES);
-    if (!s->scratch) s->scratch_room = 0;
-    return s->scratch != NULL;
+static bool commit_room_scratch(struct store_work *w, size_t room) {
+    if (room <= w->room_scratch) return true;
+    free(w->scratch);
+    w->room_scratch = (room + 15) & ~(size_t)15;
+    w->scratch = pl_vector_new(w->room_scratch * PL_TILES);
+    if (!w->scratch) w->room_scratch = 0;
+    return w->scratch != NULL;
+}
+
+/* Room for matrices of inner products, of which those of the tiles are 0. */
+static bool commit_room_gram(struct store_work *w, size_t square) {
+    size_t room = (PL_TILES + 1) * square;
+    if (room > w->room_gram) {
+        free(w->gram);
+        w->room_gram = (w->gram = malloc(room * sizeof *w->gram)) ? room : 0;
+    }
+    if (w->gram) memset(w->gram, 0, PL_TILES * square * sizeof *w->gram);
+    return w->gram != NULL;
 }
 
 /* The weights of the members, after the inner products that they may depend on. */
 static int commit_mix(struct pl_store *s, struct commit_job *job) {
+    struct store_group *g = &s->group;
     struct pl_rng rng;
-    size_t side = (size_t)s->n_members + 1, square = side * side;
+    size_t side = (size_t)g->n + 1, square = side * side;
     struct pl_reduce_at at = {
-        .n = s->n_members, .k = s->conf.k, .samples = s->samples, .worker = s->worker, .rng = &rng};
+        .n = g->n, .k = s->conf.k, .samples = g->samples, .worker = g->worker, .rng = &rng};
     pl_rng_init(&rng, s->conf.seed, PL_STREAM_REDUCE, 0, s->progress.n_commits);
-    if (s->geometry && s->n_members <= PL_GRAM_MAX) {
-        size_t room = (PL_TILES + 1) * square;
-        if (room > s->room_gram) {
-            free(s->gram);
-            s->gram = malloc(room * sizeof *s->gram);
-            s->room_gram = s->gram ? room : 0;
-        }
-        if (!s->gram || !commit_scratch(s, side * (PL_GRAM_BLOCK + side))) return PL_ENOMEM;
+    if (s->geometry && g->n <= PL_GRAM_MAX) {
+        if (!commit_room_gram(&s->work, square) ||
+            !commit_room_scratch(&s->work, side * (PL_GRAM_BLOCK + side)))
+            return PL_ENOMEM;
         if (s->correct->apply && !pl_members_keep(s)) return PL_ENOMEM;
-        memset(s->gram, 0, PL_TILES * square * sizeof *s->gram);
         commit_tiles(s, commit_gram, job);
-        if (commit_allreduce(s, s->gram, square)) return PL_ERUN;
+        if (commit_allreduce(s, s->work.gram, square)) return PL_ERUN;
         if (s->correct->apply) job->from = COMMIT_KEPT;
-        for (int m = 0; m < s->n_members; m++) /* every value was read */
-            if (s->member[m].finite == PL_FINITE_UNKNOWN) s->member[m].finite = PL_FINITE_YES;
-        double *sum = s->gram + PL_TILES * square;
+        for (int m = 0; m < g->n; m++) /* every value was read */
+            if (g->member[m].finite == PL_FINITE_UNKNOWN) g->member[m].finite = PL_FINITE_YES;
+        double *sum = s->work.gram + PL_TILES * square;
         memset(sum, 0, square * sizeof *sum);
         for (size_t t = 0; t < PL_TILES; t++)
-            for (size_t i = 0; i < square; i++) sum[i] += s->gram[t * square + i];
+            for (size_t i = 0; i < square; i++) sum[i] += s->work.gram[t * square + i];
         for (size_t i = 0; i < side; i++)
             for (size_t j = 0; j < i; j++) sum[j * side + i] = sum[i * side + j];
         at.gram = sum;
     }
-    int rc = pl_mix(s->mixer, &s->conf.reduce, &at, s->factor, &job->mixed);
+    int rc = pl_mix(s->mixer, &s->conf.reduce, &at, g->factor, &job->mixed);
     if (rc) return rc;
     job->plan = commit_plan(job);
     struct commit_plan *p = &job->plan;
     size_t room = p->pointers + p->corrected + p->mixture + p->lanes;
-    return commit_scratch(s, room) ? PL_OK : PL_ENOMEM;
+    return commit_room_scratch(&s->work, room) ? PL_OK : PL_ENOMEM;
 }
 
 struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr) {
     struct pl_optim_at at = {.lr = lr,
                              .count = ++s->progress.n_commits,
                              .n_workers = s->conf.n_workers,
-                             .base = s->member[0].base_id};
+                             .base = s->group.member[0].base_id};
     memcpy(at.number, s->optim_number, sizeof at.number);
     if (s->optim->begin) s->optim->begin(s->conf.optim.conf, &at);
     memcpy(s->optim_number, at.number, sizeof at.number);
@@ -458,15 +470,15 @@ struct pl_optim_at pl_commit_begin(struct pl_store *s, double lr) {
 /* Where blocks are read unless a pass keeps them. */
 static enum commit_from commit_from(const struct pl_store *s) {
     if (s->correct->apply || s->decays || s->conf.sends == PL_SENDS_MODEL) return COMMIT_CORRECTED;
-    for (int m = 0; m < s->n_members; m++)
-        if (s->member[m].finite == PL_FINITE_WRITABLE) return COMMIT_COPIED;
+    for (int m = 0; m < s->group.n; m++)
+        if (s->group.member[m].finite == PL_FINITE_WRITABLE) return COMMIT_COPIED;
     return COMMIT_IN_PLACE;
 }
 
 int pl_commit_write(struct pl_store *s, double factor, struct pl_version *next, double *dot) {
     bool moved = s->conf.sends != PL_SENDS_GRADIENT;
     bool by_k = s->conf.rate.by_k || (moved && s->conf.sum_members);
-    double lr = (moved ? s->conf.outer : pl_store_rate(s)) * factor * (by_k ? s->n_members : 1);
+    double lr = (moved ? s->conf.outer : pl_store_rate(s)) * factor * (by_k ? s->group.n : 1);
     if (lr > s->lr_max) s->lr_max = lr;
     struct commit_job job = {.s = s, .next = next, .from = commit_from(s)};
     int rc = commit_correct(s, &job, lr);

@@ -34,24 +34,24 @@ static const pl_real *member_read(struct store_member *m, size_t at, size_t n,
 
 int pl_members_agree(struct pl_store *s) {
     const struct pl_slice *slice = &s->conf.slice;
-    size_t n = (size_t)s->n_members;
+    size_t n = (size_t)s->group.n;
     if (!slice->allreduce || n == 0) return PL_OK;
     double *row = calloc(PL_TILES * n, sizeof *row);
     if (!row) return PL_ENOMEM;
     for (size_t m = 0; m < n && slice->first < slice->end; m++)
-        row[(size_t)slice->first * n + m] = s->member[m].finite == PL_FINITE_NO;
+        row[(size_t)slice->first * n + m] = s->group.member[m].finite == PL_FINITE_NO;
     int rc = slice->allreduce(slice->ctx, row, n);
     for (size_t i = 0; !rc && i < PL_TILES * n; i++)
-        if (row[i] != 0) s->member[i % n].finite = PL_FINITE_NO;
+        if (row[i] != 0) s->group.member[i % n].finite = PL_FINITE_NO;
     free(row);
     return rc;
 }
 
 void pl_members_find_absent(struct pl_store *s) {
     for (int t = 0; s->skip && t < s->conf.tensors.n; t++) {
-        s->skip[t] = s->n_members > 0;
-        for (int m = 0; m < s->n_members && s->skip[t]; m++) {
-            const struct store_member *x = &s->member[m];
+        s->skip[t] = s->group.n > 0;
+        for (int m = 0; m < s->group.n && s->skip[t]; m++) {
+            const struct store_member *x = &s->group.member[m];
             s->skip[t] =
                 x->finite == PL_FINITE_NO || (x->absent && x->absent[t / 64] >> t % 64 & 1);
         }
@@ -78,10 +78,11 @@ bool pl_member_tensor(const struct pl_store *s, size_t at, struct pl_piece *p, u
 }
 
 bool pl_members_keep(struct pl_store *s) {
-    if (s->n_members <= s->n_kept) return true;
-    if (!PL_RESIZE(s->kept, s->n_members)) return false;
-    while (s->n_kept < s->n_members)
-        if (!(s->kept[s->n_kept++] = pl_vector_new(s->conf.dim))) return s->n_kept--, false;
+    struct store_work *w = &s->work;
+    if (s->group.n <= w->n_kept) return true;
+    if (!PL_RESIZE(w->kept, s->group.n)) return false;
+    while (w->n_kept < s->group.n)
+        if (!(w->kept[w->n_kept++] = pl_vector_new(s->conf.dim))) return w->n_kept--, false;
     return true;
 }
 
@@ -167,19 +168,19 @@ static void member_apply(const struct pl_store *s, const struct store_member *m,
 void pl_member_correct(const struct pl_store *s, int m, size_t at, size_t n, pl_real *room,
                        pl_real *out) {
     pl_real tmp[PL_BLOCK];
-    struct pl_correct_block b = pl_member_judged(s, &s->member[m], at, n, tmp);
+    struct pl_correct_block b = pl_member_judged(s, &s->group.member[m], at, n, tmp);
     b.room = room;
     b.room_is_set = m > 0;
     if (s->correct->apply)
-        member_apply(s, &s->member[m], at, &b, out);
+        member_apply(s, &s->group.member[m], at, &b, out);
     else
         memcpy(out, b.g, n * sizeof *out);
 }
 
 /* The member that is the last result of the first worker; NULL if none is. */
 static struct store_member *member_first(const struct pl_store *s) {
-    for (int m = s->n_members - 1; m >= 0; m--)
-        if (s->member[m].worker == 0) return &s->member[m];
+    for (int m = s->group.n - 1; m >= 0; m--)
+        if (s->group.member[m].worker == 0) return &s->group.member[m];
     return NULL;
 }
 
@@ -193,9 +194,9 @@ static pl_real member_whole(const struct pl_store *s, size_t i) {
 
 static pl_real member_mean(const struct pl_store *s, size_t i) {
     double sum = 0;
-    for (int m = 0; m < s->n_members; m++)
-        sum += (double)member_value(&s->member[m], i, s->newest->model[i]);
-    return (pl_real)(sum / s->n_members);
+    for (int m = 0; m < s->group.n; m++)
+        sum += (double)member_value(&s->group.member[m], i, s->newest->model[i]);
+    return (pl_real)(sum / s->group.n);
 }
 
 void pl_members_buffers(const struct pl_store *s, const struct pl_version *next, size_t from,

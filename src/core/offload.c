@@ -55,7 +55,7 @@ static const pl_real *offload_velocity(const struct pl_store *s, int worker) {
 static struct pl_offload offload_commit(const struct pl_store *s, const struct pl_optim_at *at,
                                         const struct pl_version *next) {
     const struct pl_store_conf *c = &s->conf;
-    int worker = s->member[0].worker;
+    int worker = s->group.member[0].worker;
     struct pl_offload o = {.dim = c->dim,
                            .models = c->sends == PL_SENDS_MODEL,
                            .weight_decay = s->optim->decouples ? 0 : c->weight_decay,
@@ -79,17 +79,17 @@ int pl_store_offload(struct pl_store *s, const struct pl_optim_at *at, const dou
                      const struct pl_version *next) {
     const struct pl_offload_ops *ops = s->conf.offload;
     struct pl_offload o = offload_commit(s, at, next);
-    bool several = s->n_members > PL_OFFLOAD_MEMBERS;
+    bool several = s->group.n > PL_OFFLOAD_MEMBERS;
     if (several && !s->partial && !(s->partial = ops->zeros(ops->ctx))) return PL_ENOMEM;
     o.reduced = several ? s->partial : NULL;
-    for (int m = 0; m < s->n_members; m += PL_OFFLOAD_MEMBERS) {
-        int n = s->n_members - m;
+    for (int m = 0; m < s->group.n; m += PL_OFFLOAD_MEMBERS) {
+        int n = s->group.n - m;
         o.first = m == 0;
         o.last = n <= PL_OFFLOAD_MEMBERS;
         o.n_members = o.last ? n : PL_OFFLOAD_MEMBERS;
         if (o.last) o.average = pl_average_next(&s->average, s->newest->id + 1, true);
         for (int i = 0; i < o.n_members; i++) {
-            const struct store_member *x = &s->member[m + i];
+            const struct store_member *x = &s->group.member[m + i];
             o.member[i] = (struct pl_offload_member){.vector = x->vector,
                                                      .base = x->base ? x->base->lookahead : NULL,
                                                      .weight = weight[m + i],

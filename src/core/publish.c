@@ -12,13 +12,14 @@
 
 /* The newest version contains the group. */
 static void publish_end(struct pl_store *s) {
+    struct store_group *g = &s->group;
     struct pl_tally t = {0};
-    for (int m = 0; m < s->n_members; m++) {
-        if (s->member[m].finite != PL_FINITE_NO) pl_tally_add(&t, s->samples[m], s->member[m].loss);
-        pl_store_release(s, s->member[m].base);
-        free(s->member[m].absent);
+    for (int m = 0; m < g->n; m++) {
+        if (g->member[m].finite != PL_FINITE_NO) pl_tally_add(&t, g->samples[m], g->member[m].loss);
+        pl_store_release(s, g->member[m].base);
+        free(g->member[m].absent);
     }
-    s->n_members = 0;
+    g->n = 0;
     pl_members_count_absent(s);
     pl_rate_commit(&s->conf.rate, &s->progress, &t);
     s->newest->id = s->progress.n_commits;
@@ -69,10 +70,10 @@ struct publish_row {
     int worker;
 };
 
-static void publish_set(struct pl_store *s, int i, const struct publish_row *row) {
-    s->member[i] = row->member;
-    s->samples[i] = row->samples;
-    s->worker[i] = row->worker;
+static void publish_set(struct store_group *g, int i, const struct publish_row *row) {
+    g->member[i] = row->member;
+    g->samples[i] = row->samples;
+    g->worker[i] = row->worker;
 }
 
 /* Writes the version again, as if the spoiled members had never been in the group. The others are
@@ -80,31 +81,33 @@ static void publish_set(struct pl_store *s, int i, const struct publish_row *row
  * third time. */
 static int publish_without(struct pl_store *s, double factor, struct pl_version *next,
                            double *dot) {
-    int n = s->n_members, rc = PL_OK;
+    struct store_group *g = &s->group;
+    int n = g->n, rc = PL_OK;
     struct publish_row *row = malloc((size_t)n * sizeof *row);
     if (!row) return PL_ENOMEM;
     if (s->conf.writes) s->conf.writes(s->conf.parallel_for.ctx, NULL);
-    s->n_members = 0;
+    g->n = 0;
     for (int i = 0; i < n; i++) {
-        if (s->member[i].finite == PL_FINITE_YES) s->member[i].finite = PL_FINITE_UNKNOWN;
-        row[i] = (struct publish_row){s->member[i], s->samples[i], s->worker[i]};
-        if (row[i].member.finite != PL_FINITE_NO) publish_set(s, s->n_members++, &row[i]);
+        if (g->member[i].finite == PL_FINITE_YES) g->member[i].finite = PL_FINITE_UNKNOWN;
+        row[i] = (struct publish_row){g->member[i], g->samples[i], g->worker[i]};
+        if (row[i].member.finite != PL_FINITE_NO) publish_set(g, g->n++, &row[i]);
     }
-    if (s->n_members > 0)
+    if (g->n > 0)
         rc = pl_commit_write(s, factor, next, dot);
     else
         publish_same(s, next);
     for (int i = 0, used = 0; i < n; i++)
-        if (row[i].member.finite != PL_FINITE_NO) row[i].member.finite = s->member[used++].finite;
-    for (int i = 0; i < n; i++) publish_set(s, i, &row[i]);
-    s->n_members = n;
+        if (row[i].member.finite != PL_FINITE_NO) row[i].member.finite = g->member[used++].finite;
+    for (int i = 0; i < n; i++) publish_set(g, i, &row[i]);
+    g->n = n;
     free(row);
     return rc;
 }
 
 static bool publish_spoiled(const struct pl_store *s) {
-    for (int i = 0; i < s->n_members; i++)
-        if (s->member[i].finite == PL_FINITE_NO) return true;
+    const struct store_group *g = &s->group;
+    for (int i = 0; i < g->n; i++)
+        if (g->member[i].finite == PL_FINITE_NO) return true;
     return false;
 }
 

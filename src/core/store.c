@@ -203,27 +203,36 @@ static void store_free_vectors(struct pl_store *s) {
     free(s->reduced);
 }
 
+static void store_free_group(struct pl_store *s) {
+    struct store_group *g = &s->group;
+    for (int i = 0; i < g->n; i++) {
+        pl_store_release(s, g->member[i].base);
+        free(g->member[i].absent);
+    }
+    free(g->member);
+    free(g->samples);
+    free(g->worker);
+    free(g->factor);
+}
+
+static void store_free_work(struct store_work *w) {
+    free(w->gram);
+    for (int i = 0; i < w->n_kept; i++) free(w->kept[i]);
+    free(w->kept);
+    free(w->scratch);
+    free(w->sums);
+}
+
 void pl_store_free(struct pl_store *s) {
     if (!s) return;
-    for (int i = 0; i < s->n_members; i++) {
-        pl_store_release(s, s->member[i].base);
-        free(s->member[i].absent);
-    }
+    store_free_group(s);
     pl_store_release(s, s->newest);
     for (int i = 0; i < s->n_versions; i++) free(s->version[i]);
     free(s->version);
     if (s->owns_vectors) pl_vectors_free(s->vectors);
     if (!s->conf.offload) store_free_vectors(s);
     free(s->own);
-    free(s->scratch);
-    free(s->sums);
-    free(s->member);
-    free(s->samples);
-    free(s->worker);
-    free(s->factor);
-    for (int i = 0; i < s->n_kept; i++) free(s->kept[i]);
-    free(s->kept);
-    free(s->gram);
+    store_free_work(&s->work);
     free(s->skip);
     free(s->n_skipped);
     pl_mixer_free(s->mixer);
@@ -332,34 +341,35 @@ int pl_store_archive(struct pl_store *s, const struct pl_archive *k) {
 
 /* --- the group --------------------------------------------------------------------------- */
 
-static bool store_grow(struct pl_store *s) {
-    if (s->n_members < s->room_members) return true;
-    int room = s->room_members ? 2 * s->room_members : 16;
-    if (!PL_RESIZE(s->member, room) || !PL_RESIZE(s->samples, room) ||
-        !PL_RESIZE(s->worker, room) || !PL_RESIZE(s->factor, room))
+static bool store_grow(struct store_group *g) {
+    if (g->n < g->room) return true;
+    int room = g->room ? 2 * g->room : 16;
+    if (!PL_RESIZE(g->member, room) || !PL_RESIZE(g->samples, room) ||
+        !PL_RESIZE(g->worker, room) || !PL_RESIZE(g->factor, room))
         return false;
-    s->room_members = room;
+    g->room = room;
     return true;
 }
 
 int pl_store_take(struct pl_store *s, const struct pl_member *m, const struct pl_version *base,
                   const pl_real *vector, enum pl_finite finite) {
-    if (s->n_members > 0 && s->optim->id.needs & PL_NEEDS_ONE_AT_A_TIME) return PL_EPOLICY;
-    if (!store_grow(s)) return PL_ENOMEM;
+    struct store_group *g = &s->group;
+    if (g->n > 0 && s->optim->id.needs & PL_NEEDS_ONE_AT_A_TIME) return PL_EPOLICY;
+    if (!store_grow(g)) return PL_ENOMEM;
     if (s->optim->per_worker && !s->own[m->worker] && !(s->own[m->worker] = store_zeros(s)))
         return PL_ENOMEM;
     bool keep = s->correct->id.needs & PL_NEEDS_BASE;
     if (keep) pl_store_hold(s, base);
-    s->samples[s->n_members] = m->samples;
-    s->worker[s->n_members] = m->worker;
-    s->member[s->n_members++] = (struct store_member){.base = keep ? base : NULL,
-                                                      .vector = vector,
-                                                      .worker = m->worker,
-                                                      .base_id = m->base,
-                                                      .lag = m->lag,
-                                                      .factor = m->factor,
-                                                      .loss = m->loss,
-                                                      .finite = finite};
+    g->samples[g->n] = m->samples;
+    g->worker[g->n] = m->worker;
+    g->member[g->n++] = (struct store_member){.base = keep ? base : NULL,
+                                              .vector = vector,
+                                              .worker = m->worker,
+                                              .base_id = m->base,
+                                              .lag = m->lag,
+                                              .factor = m->factor,
+                                              .loss = m->loss,
+                                              .finite = finite};
     return PL_OK;
 }
 
@@ -372,7 +382,7 @@ int pl_store_lacks(struct pl_store *s, const uint64_t *absent, size_t n) {
         return PL_ENOMEM;
     }
     memcpy(own, absent, (n < words ? n : words) * sizeof *own);
-    s->member[s->n_members - 1].absent = own;
+    s->group.member[s->group.n - 1].absent = own;
     return PL_OK;
 }
 
@@ -383,5 +393,5 @@ bool pl_store_reads_twice(const struct pl_store *s) {
 }
 
 bool pl_store_is_spoiled(const struct pl_store *s, int i) {
-    return s->member[i].finite == PL_FINITE_NO;
+    return s->group.member[i].finite == PL_FINITE_NO;
 }

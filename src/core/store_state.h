@@ -16,6 +16,27 @@ struct store_member {
     uint64_t *absent; /* a bit per tensor that it does not have, owned; NULL: it has all */
 };
 
+/* The results of the next commit. */
+struct store_group {
+    struct store_member *member; /* [n], as the others */
+    uint32_t *samples;
+    int *worker;
+    double *factor; /* of takes and corrections */
+    int n, room;
+};
+
+/* Memory of a commit, which the next one uses again. */
+struct store_work {
+    double *gram; /* [PL_TILES + 1] matrices of inner products: one per tile, and their sum */
+    size_t room_gram;
+    pl_real **kept; /* [n_kept][dim] corrected members, if they are needed twice */
+    int n_kept;
+    pl_real *scratch; /* [PL_TILES slots][room_scratch] blocks for corrected members */
+    size_t room_scratch;
+    double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
+    size_t room_sums;
+};
+
 struct pl_store {
     struct pl_store_conf conf;
     const struct pl_correct *correct;
@@ -30,21 +51,14 @@ struct pl_store {
     int n_versions;
     struct pl_version *newest;
 
-    struct store_member *member;
-    uint32_t *samples;
-    int *worker;
-    double *factor; /* of takes and corrections */
-    int n_members, room_members;
+    struct store_group group;
+    struct store_work work;
 
     bool *skip;          /* [tensors] the commit skips them; NULL: no tensor was ever absent */
     uint64_t *n_skipped; /* [tensors] commits that did; modulo 2^64, less than none if a program has
                             set more steps than there were commits */
 
     struct pl_mixer *mixer;
-    double *gram; /* [PL_TILES + 1] matrices of inner products: one per tile, and their sum */
-    size_t room_gram;
-    pl_real **kept; /* [n_kept][dim] corrected members, if they are needed twice */
-    int n_kept;
     bool geometry;
 
     pl_real *correct_state[PL_RULE_VECTORS], *optim_state[PL_RULE_VECTORS];
@@ -54,10 +68,6 @@ struct pl_store {
     bool decays;      /* weight decay is part of the gradient, and is added to every member */
     pl_real *last;    /* reduced vector of the previous commit; NULL if not needed */
     pl_real *partial; /* for an offload: the reduced vector of a part of a group; or NULL */
-    pl_real *scratch; /* [PL_TILES slots][room] blocks for corrected members */
-    size_t scratch_room;
-    double (*sums)[PL_RULE_SUMS]; /* [PL_TILES * members] of the first pass, kept for the next */
-    size_t room_sums;
 
     struct pl_average average;
     double lr_max;
