@@ -34,7 +34,7 @@ const char *const pl_column_default[PL_N_COLUMNS] = {NULL,  "fixed",    "none", 
 
 static const struct pl_entry *const recipe_table[] = {
     METHOD("auto", "the fastest policy and K whose noise does no harm, chosen during the run", "",
-           .policy = "kbatchasync:k=all", .tuner = "auto", .average = "tail",
+           .policy = "kbatchasync:k=all", .tuner = "auto", .correct = "brake", .average = "tail",
            .when = "You do not know which method suits your workers and your learning rate, or "
                    "their speeds change during the run."),
     METHOD("sync", "wait for all workers", DUTTA, .policy = "ksync:k=all",

@@ -4,8 +4,9 @@
  * the model as far as any other, and its noise is about (1 + 2 tau) / K of that of one fresh
  * gradient. So, of the policies and values of K that control forecasts (core/arms.h), the one with
  * the most updates per second is the best, as long as its noise does no harm; a little noise less
- * is worth a little time. No published method is followed; docs/decisions/auto.md has the
- * experiments.
+ * is worth a little time. The method of this name also shortens gradients that overshoot
+ * (correction brake), so that a run can bear more noise. No published method is followed;
+ * docs/decisions/auto.md has the experiments.
  *
  * The run begins calmly, because too much noise ruins some networks for good. As soon as an
  * evaluation some updates later finds a new lowest loss, the limit of the noise is doubled, or more
