@@ -32,6 +32,7 @@ static const struct isa_case {
     {"correct/dc:form=a,lambda=2", correct, correct},
     {"correct/distance", correct, correct},
     {"correct/clip", correct, correct},
+    {"correct/brake", correct, correct},
     {"optim/sgd", optim, optim},
     {"optim/momentum:beta=0.8,dampening=0.3", optim, optim},
     {"optim/nesterov:beta=0.8", optim, optim},
