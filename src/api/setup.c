@@ -115,8 +115,8 @@ const struct pl_opt pl_setup_opts[] = {
     FILE_NAME("script", script, "", SIMULATE | RACE | KEPT,
               "file of lines TIME leave|join|freeze WORKER [SECONDS]"),
     INT("updates", updates, "0", 0, 1e15, RUNS | KEPT,
-        "stop after N updates (default 1000 if no other limit is given, 100000 if only a target "
-        "is)"),
+        "stop after N updates (0, the default: 1000 if no other limit is given, 100000 if only a "
+        "target is)"),
     REAL("epochs", epochs, "0", 0, 1e9, RUNS | KEPT,
          "stop after X passes over the training set (default: no limit)"),
     SECONDS("time", time, "0", 0, 1e9, RUNS | KEPT,

@@ -84,13 +84,16 @@ int pl_arms_new(const char *names, int n_workers, uint64_t seed, struct pl_arms 
     int rc = a && a->worker && a->present ? PL_OK : pl_fail(why, PL_ENOMEM, "out of memory");
     if (a) a->n_workers = n_workers;
     if (a) a->seed = seed;
-    while (!rc && *names) {
+    for (const char *at = names, *end; !rc && at; at = *end ? end + 1 : NULL) {
         char name[PL_NAME_MAX];
-        size_t length = strcspn(names, "+");
-        snprintf(name, sizeof name, "%.*s", (int)length, names);
+        end = at + strcspn(at, "+");
+        snprintf(name, sizeof name, "%.*s", (int)(end - at), at);
+        if (end == at)
+            rc = pl_fail(why, PL_EUSAGE,
+                         "arms '%s' has an empty name; write names of policies with + between them",
+                         names);
         for (int k = 1; !rc && k <= n_workers; k = arms_next_k(k, n_workers))
             rc = arms_add(a, name, k, why);
-        names += length + (names[length] == '+');
     }
     if (rc)
         pl_arms_free(a);

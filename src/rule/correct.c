@@ -318,10 +318,9 @@ struct brake {
 
 static const struct pl_opt brake_opts[] = {
     PL_OPT_REAL(struct brake, b, "1.25", 1e-30, 1e30,
-                "maximum norm of a gradient, in lowest mean norms"),
+                "maximum norm of a gradient, as a multiple of the bound s"),
     PL_OPT_REAL(struct brake, decay, "0.97", 0, 0.9999999, "decay of the running mean of norms"),
-    PL_OPT_REAL(struct brake, rise, "0.0003", 0, 1,
-                "how far the lowest mean may rise per gradient"),
+    PL_OPT_REAL(struct brake, rise, "0.0003", 0, 1, "s rises by at most this share per gradient"),
     PL_OPT_END,
 };
 
@@ -339,7 +338,7 @@ static double brake_factor(const void *conf, struct pl_correct_at *at) {
 }
 
 static const struct pl_correct correct_brake = {
-    .id = {"brake", "clip to norm b s, where s is the lowest mean norm so far and rises slowly", "",
+    .id = {"brake", "clip to b times s, which follows the mean norm down at once and up slowly", "",
            brake_opts, sizeof(struct brake), PL_NEEDS_SERVER},
     .n_sums = 1,
     .sums = clip_sums,

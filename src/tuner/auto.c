@@ -181,7 +181,7 @@ static struct pl_switch auto_choose(void *state, const struct pl_run_info *info,
     struct pl_switch out = {.arm = -1};
     double noise = info->current >= 0 ? auto_noise(&info->arm[info->current]) : NAN;
     if (isfinite(noise)) s->level = noise; /* otherwise it needs workers that have left */
-    if (s->level <= 0) return out;
+    if (s->level <= 0 && info->current >= 0) return out;
     if (s->limit <= 0) {
         s->limit = AUTO_BEGIN;
         s->since = v->version;

@@ -25,4 +25,14 @@ grep -q 'other/burst is not of this script; give another --folder' err || fail "
 echo "-- what it is not made for"
 "$PACELINE" simulate --method auto:arms=ksync+ssp --model none >out 2>err && fail "ssp is an arm"
 grep -q "policy 'ssp' has no K; choose from others" err || fail "$(cat err)"
+for arms in '' ksync+ +ksync; do
+    "$PACELINE" simulate --method "auto:arms=$arms" --model none >out 2>err && fail "no arm: $arms"
+    grep -q "arms '$arms' has an empty name; write names of policies with + between them" err ||
+        fail "$(cat err)"
+done
+
+echo "-- arms without the policy that a run begins with"
+"$PACELINE" simulate --method auto:arms=ksync+kasync --workers 4 --data digits --updates 200 \
+    >out 2>err || fail "$(cat err)"
+grep -q '^  final policy  *\(ksync\|kasync\):k=' out || fail "not an arm: $(cat out)"
 exit $bad

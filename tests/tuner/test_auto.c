@@ -143,6 +143,15 @@ TEST(no_lower_loss_for_long_bars) {
     assert_true(out.returns && out.arm == CALM);
 }
 
+/* The policy at the beginning need not be one of the arms. */
+TEST(another_policy_gives_way_to_an_arm) {
+    struct scene s = scene_of();
+    s.info.current = -1;
+    assert_int_equal(commit(&s).arm, CALM);
+    falls(&s, 20);
+    assert_int_equal(s.info.current, FAST);
+}
+
 /* Without forecasts nothing is chosen, and without losses nothing is barred. */
 TEST(nothing_known_is_nothing_chosen) {
     struct scene s = scene_of();
