@@ -27,8 +27,8 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
         request = json.dumps([args, env, os.path.abspath(cwd or ".")]).encode()
         fds = [fd if fd >= 0 else n for n, fd in ((1, out), (2, err))]
         socket.send_fds(_asks, [request], fds)
-        for fd in (out, err):
-            if fd >= 0:
+        for read, fd in ((more[11], out), (more[13], err)):
+            if read >= 0:  # a pipe, and not a file of the caller
                 os.close(fd)
         self.pid = int(_asks.recv(100))
         self._child_created = True

@@ -8,13 +8,13 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 from typing import Any, Dict, List, Tuple
 
 import paceline
+from forks import Program
 from paceline import _keys, _roles
 from workers import free_port
 
@@ -103,12 +103,8 @@ class Handed(unittest.TestCase):
             env["MASTER_ADDR"] = "127.0.0.1"
         env["TMPDIR"] = os.path.join(self.folder, rank)  # as machines have their own
         os.mkdir(env["TMPDIR"])
-        process = subprocess.Popen(
-            [sys.executable, "-c", FAR + script, "sync", rank],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        text = [FAR + script, "sync", rank]
+        process = Program(text, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.kill)
         return process
 
@@ -224,14 +220,8 @@ class Network(unittest.TestCase):
         processes = []
         for role in (at, second or f"rank=1,workers=2,socket={path}"):
             env = dict(os.environ, PACELINE=role, PACELINE_KEYS=keys)
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", SCRIPT, method],
-                    env=env,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                )
-            )
+            pipe = subprocess.PIPE
+            processes.append(Program([SCRIPT, method], env=env, stdout=pipe, stderr=pipe))
         out = [p.communicate(timeout=600) for p in processes]
         for p, (_, err) in zip(processes, out):
             self.assertEqual(p.returncode, 0, err.decode())
@@ -244,10 +234,13 @@ class Network(unittest.TestCase):
         self.assertGreater(len(here.split()), 30)
         self.assertEqual(here, far)
 
-    def begin(self, name: str, command: List[str], **env: str) -> "subprocess.Popen[bytes]":
+    def begin(
+        self, name: str, command: List[str], start: Any = subprocess.Popen, **env: str
+    ) -> "subprocess.Popen[bytes]":
         """A process whose output is in the file of that name; killed at the end."""
+        process: "subprocess.Popen[bytes]"
         with open(os.path.join(self.folder, name), "wb") as f:
-            process = subprocess.Popen(command, env=dict(os.environ, **env), stdout=f, stderr=f)
+            process = start(command, env=dict(os.environ, **env), stdout=f, stderr=f)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.begun[name] = process
@@ -270,11 +263,12 @@ class Network(unittest.TestCase):
     def serve(self, updates: int) -> List[str]:
         """The command that a script prints, for two workers."""
         init = os.path.join(self.folder, "init.safetensors")
-        script = [sys.executable, "-c", SCRIPT, "sync"]
         env = dict(os.environ, PACELINE="init=" + init)
-        printed = subprocess.run(script, env=env, stdout=subprocess.PIPE, check=True).stdout
-        again = subprocess.run(script, env=env, stderr=subprocess.PIPE, check=False)
-        self.assertIn(b"exists; remove it", again.stderr)
+        first = Program([SCRIPT, "sync"], env=env, stdout=subprocess.PIPE)
+        printed = first.communicate()[0]
+        self.assertEqual(first.returncode, 0)
+        again = Program([SCRIPT, "sync"], env=env, stderr=subprocess.PIPE)
+        self.assertIn(b"exists; remove it", again.communicate()[1])
         line = next(x for x in printed.decode().splitlines() if "paceline serve" in x)
         command = shlex.split(line)
         for name, value in (
@@ -303,11 +297,9 @@ class Network(unittest.TestCase):
         return "https://127.0.0.1:" + self.said(name).split("on port ")[1].split()[0]
 
     def join(self, url: str) -> List["subprocess.Popen[bytes]"]:
-        script = [sys.executable, "-c", SCRIPT, "sync"]
+        env = dict(PACELINE=url, PACELINE_KEYS=self.keys)
         return [
-            self.begin(
-                f"worker{i}", script, PACELINE=url, PACELINE_KEYS=self.keys, PACELINE_TOKEN=token
-            )
+            self.begin(f"worker{i}", [SCRIPT, "sync"], Program, PACELINE_TOKEN=token, **env)
             for i, token in enumerate(("a-token", ""))
         ]
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import Program
 from paceline import _roles
 from workers import CROSS_ENTROPY, batch, flat, net, together
 
@@ -44,10 +44,10 @@ class Owner(unittest.TestCase):
     def printed(self):
         """What the script prints about its server, and the options of that."""
         init = os.path.join(self.folder, "init.safetensors")
-        told = subprocess.run(
-            [sys.executable, "-c", SCRIPT, "work"], env=dict(os.environ, PACELINE="init=" + init),
-            stdout=subprocess.PIPE, check=True,
-        ).stdout.decode()  # fmt: skip
+        env = dict(os.environ, PACELINE="init=" + init)
+        script = Program([SCRIPT, "work"], env=env, stdout=subprocess.PIPE)
+        told = script.communicate()[0].decode()
+        self.assertEqual(script.returncode, 0)
         line = next(x for x in told.splitlines() if "paceline serve" in x).split()
         return told, line[2 : line.index("--workers")]
 
@@ -242,14 +242,11 @@ class Owner(unittest.TestCase):
             options=options,
         )  # fmt: skip
         env = dict(os.environ, PACELINE=self.url, PACELINE_KEYS=keys)
-        refused = subprocess.run(
-            [sys.executable, "-c", SCRIPT, "evaluate"], env=env, stderr=subprocess.PIPE
-        )
-        self.assertIn(b"in Python: PACELINE_TOKEN", refused.stderr)
+        refused = Program([SCRIPT, "evaluate"], env=env, stderr=subprocess.PIPE)
+        self.assertIn(b"in Python: PACELINE_TOKEN", refused.communicate()[1])
         processes = []
         for what, token in (("evaluate", "secret"), ("work", "")):
-            command = [sys.executable, "-c", SCRIPT, what]
-            processes.append(subprocess.Popen(command, env=dict(env, PACELINE_TOKEN=token)))
+            processes.append(Program([SCRIPT, what], env=dict(env, PACELINE_TOKEN=token)))
             self.await_line("evaluator 2 joined")  # or the worker does it all before
         for p in processes:
             self.assertEqual(p.wait(300), 0, self.said())
