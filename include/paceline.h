@@ -453,7 +453,7 @@ PL_API const char *pl_client_server(const pl_client *client);
  * gets the newest version, as soon as it is newer than the last it got. 0, or:
  *   PL_ETIMEDOUT     nothing came in time; call again
  *   PL_EINTR         a signal was caught, or pl_client_interrupt was called; call again, or close
- *   PL_ECANCELLED    the run has ended
+ *   PL_ECANCELLED    the run has ended; task->w is its last version, or NULL if that did not come
  *   PL_ERUN          the server is gone without having ended the run, or has hung up:
  * pl_client_why() says why. A worker that was only too slow has joined again, if there was a place
  * A task that was pulled and not answered comes again, unless it was cancelled. */

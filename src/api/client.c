@@ -121,6 +121,7 @@ static int client_enter(struct pl_client *s, struct pl_client_link_conf *client)
     struct pl_welcome welcome;
     struct pl_link *link = NULL;
     client->past = &s->past;
+    client->wants_final = true;
     int rc = s->t->join->connect(client, &link, &welcome, &s->why);
     if (rc) return rc;
     client_leave(s);
@@ -260,24 +261,24 @@ static bool client_goes_on(struct pl_client *s) {
     return goes_on;
 }
 
-/* Waits for an order or, as an evaluator, for a newer version, for at most one slice. */
+/* Waits for an order or, as an evaluator, for a newer version. The end brings the last version. */
 static int client_look(struct pl_client *s, uint64_t wait_ns) {
-    if (s->role == PL_ROLE_WORKER) {
-        int rc = s->t->join->pull(s->link, wait_ns, &s->order);
-        if (!rc) client_ordered(s);
-        return rc;
-    }
+    const struct pl_join_ops *join = s->t->join;
     struct pl_order shown = {0};
-    int rc = s->t->join->newest(s->link, wait_ns, s->w, shown.note);
-    if (rc) return rc;
+    bool works = s->role == PL_ROLE_WORKER;
+    int rc = works ? join->pull(s->link, wait_ns, &s->order)
+                   : join->newest(s->link, wait_ns, s->w, shown.note);
+    if (!rc && works) client_ordered(s);
+    if (rc ? rc != PL_ECANCELLED : works) return rc;
+    const float *w = !rc ? s->w : join->final ? join->final(s->link, shown.note) : NULL;
     const struct pl_run_note note = pl_note_unpack(&shown);
-    s->task = (struct pl_client_task){.worker = -1,
+    s->task = (struct pl_client_task){.worker = s->worker,
                                       .version = note.version,
                                       .dim = s->dim,
-                                      .w = s->w,
+                                      .w = w,
                                       .wants = PL_WANTS_NUMBERS,
                                       .lr = note.lr};
-    return PL_OK;
+    return rc;
 }
 
 /* The server is not there any more, or not for this worker: one that was too slow joins again, if
@@ -316,10 +317,9 @@ int pl_client_pull(pl_client *s, double seconds, struct pl_client_task *task) {
         now = pl_now_ns();
         if (now >= end) return rc;
     }
-    if (rc) return rc;
-    s->has_task = true;
+    s->has_task = rc == PL_OK;
     *task = s->task;
-    return PL_OK;
+    return rc;
 }
 
 int pl_client_cancelled(const pl_client *s) {

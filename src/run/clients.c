@@ -38,7 +38,7 @@ int pl_clients_open(struct server *s, struct pl_port_conf *port) {
     port->admit_ctx = &g->about;
     port->n_evaluators = g->about.needs_evaluator ? 1 : 0;
     port->half = c->half ? PL_HALF_RESULT | PL_HALF_MODEL : 0;
-    if (g->about.needs_evaluator && clients_copies(s->job)) port->n_versions++;
+    if (clients_copies(s->job)) port->n_versions += port->n_evaluators + 1; /* and at the end */
     return PL_OK;
 }
 
@@ -302,8 +302,22 @@ static void clients_expect(struct server *s) {
     e->asked_ns = pl_server_now(s);
 }
 
+/* Workers that find that the run has ended find the model that it ended with. */
+static void clients_final(struct server *s) {
+    const struct pl_client_ops *clients = s->conf->transport->clients;
+    struct pl_order order = {0};
+    float *copy;
+    if (!clients || !clients->final || !s->end.w) return;
+    pl_note_pack(&order, &(struct pl_run_note){.version = s->view->version});
+    if (clients->final(s->port, s->end.w, order.note)) return;
+    if (!(copy = s->ops->vector(s->port, -1))) return;
+    memcpy(copy, s->end.w, s->job->model->dim * sizeof *copy);
+    clients->final(s->port, copy, order.note);
+}
+
 void pl_clients_end(struct server *s) {
     struct pl_clients_evaluator *e = &s->clients.evaluator;
+    clients_final(s);
     uint64_t limit = 2 * e->longest_ns + CLIENTS_LAST_NS;
     uint64_t until = pl_now_ns() + (limit < CLIENTS_LAST_MAX_NS ? limit : CLIENTS_LAST_MAX_NS);
     if (!s->clients.about.needs_evaluator) return;

@@ -256,6 +256,16 @@ static bool gateway_busy(const struct pl_gateway *g, uint64_t now) {
     return g->requests != NULL;
 }
 
+/* For how long clients may take to learn that the run is over, and to get the final version. */
+static uint64_t gateway_end_ns(struct pl_gateway *g) {
+    uint64_t bytes = 0;
+    pl_lock_enter(g->lock);
+    for (const struct seat *s = g->seats; s; s = s->next)
+        if (s->asks_final) bytes += s->dim * sizeof(float);
+    pl_lock_leave(g->lock);
+    return GATEWAY_END_NS + bytes * GATEWAY_SECOND / GATEWAY_FINAL_RATE;
+}
+
 /* libmicrohttpd must not be stopped while connections are suspended. Nothing is parked any more;
  * what has a thread of its own ends soon. */
 static void gateway_settle(struct pl_gateway *g) {
@@ -273,7 +283,7 @@ static void gateway_settle(struct pl_gateway *g) {
 
 void pl_gateway_close(struct pl_gateway *g) {
     if (!g) return;
-    uint64_t now = pl_now_ns(), end = now + GATEWAY_END_NS;
+    uint64_t now = pl_now_ns(), end = g->lock ? now + gateway_end_ns(g) : now;
     bool busy = g->lock != NULL;
     while (busy && now < end) {
         unsigned seen = atomic_load(&g->bell);

@@ -78,7 +78,10 @@ enum MHD_Result pl_gateway_answer_gone(struct request *r) {
     pl_lock_enter(g->lock);
     bool over = g->over || pl_client_link_over(s->link);
     if (!over) answer_farewell(s, sentence, &again);
-    if (s) pl_gateway_seat_end(s);
+    if (s && over)
+        pl_gateway_seat_told(s);
+    else if (s)
+        pl_gateway_seat_end(s);
     pl_lock_leave(g->lock);
     struct MHD_Response *a = answer_text(sentence);
     if (a) answer_add(a, PL_WIRE_OVER, "%d", over);
@@ -168,5 +171,22 @@ enum MHD_Result pl_gateway_answer_newest(struct request *r) {
         MHD_create_response_from_buffer(s->dim * sizeof *s->room, s->room, MHD_RESPMEM_PERSISTENT);
     if (!a) return MHD_NO;
     answer_note(a, s->order.note);
+    return answer_with(r, MHD_HTTP_OK, a);
+}
+
+/* 204: the run has not ended, or without weights. */
+enum MHD_Result pl_gateway_answer_final(struct request *r) {
+    struct seat *s = r->seat;
+    uint64_t note[PL_NOTE_WORDS];
+    const float *w = pl_gateway_over(r->gateway) ? pl_client_link_final(s->link, note) : NULL;
+    struct MHD_Response *a =
+        w ? MHD_create_response_from_buffer(s->dim * sizeof *w, (void *)(uintptr_t)w,
+                                            MHD_RESPMEM_PERSISTENT)
+          : NULL;
+    pl_lock_enter(r->gateway->lock);
+    s->told = r->gateway->over; /* requests that are not sent yet are waited for */
+    pl_lock_leave(r->gateway->lock);
+    if (!a) return pl_gateway_answer(r, MHD_HTTP_NO_CONTENT, "");
+    answer_note(a, note);
     return answer_with(r, MHD_HTTP_OK, a);
 }

@@ -41,7 +41,7 @@ static ssize_t events_next(void *ctx, uint64_t pos, char *buffer, size_t max) {
         if (r->events.told == UINT64_MAX) return MHD_CONTENT_READER_END_OF_STREAM;
         r->events.told = UINT64_MAX;
         pl_lock_enter(g->lock);
-        s->told = true;
+        pl_gateway_seat_told(s);
         pl_lock_leave(g->lock);
         return snprintf(buffer, max, "over\n");
     }
@@ -67,6 +67,7 @@ enum MHD_Result pl_gateway_events(struct request *r) {
     pl_lock_enter(r->gateway->lock);
     r->events.beat_s = knows ? PL_WIRE_BEAT_S : pl_gateway_beat_s(&r->gateway->conf);
     pl_gateway_seat_listens(r->seat);
+    r->seat->asks_final = pl_gateway_said(r, PL_WIRE_FINAL) != NULL;
     pl_gateway_standby_heard(r->seat, knows);
     pl_lock_leave(r->gateway->lock);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);

@@ -54,11 +54,9 @@ static enum route request_route(const char *method, const char *url, const char 
     static const struct {
         const char *method, *tail;
         enum route route;
-    } table[] = {{"POST", "/next", ROUTE_NEXT},
-                 {"GET", "/events", ROUTE_EVENTS},
-                 {"POST", "/word", ROUTE_WORD},
-                 {"GET", "/newest", ROUTE_NEWEST},
-                 {"DELETE", "", ROUTE_LEAVE}};
+    } table[] = {{"POST", "/next", ROUTE_NEXT},  {"GET", "/events", ROUTE_EVENTS},
+                 {"POST", "/word", ROUTE_WORD},  {"GET", "/newest", ROUTE_NEWEST},
+                 {"GET", "/final", ROUTE_FINAL}, {"DELETE", "", ROUTE_LEAVE}};
     size_t prefix = strlen(PL_WIRE_SEATS);
     *n = 0;
     if (strcmp(method, "GET") == 0 && strcmp(url, "/healthz") == 0) return ROUTE_HEALTH;
@@ -137,6 +135,7 @@ static enum MHD_Result request_end(struct request *r) {
     case ROUTE_EVENTS: return pl_gateway_events(r);
     case ROUTE_WORD: return request_word(r);
     case ROUTE_NEWEST: return pl_gateway_aside(r, pl_gateway_order_newest);
+    case ROUTE_FINAL: return pl_gateway_answer_final(r);
     case ROUTE_LEAVE: return pl_gateway_aside(r, request_leave);
     case ROUTE_SETUP:
         return r->gateway->conf.setup ? pl_gateway_answer(r, MHD_HTTP_OK, r->gateway->conf.setup)

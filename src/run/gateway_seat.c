@@ -37,6 +37,10 @@ void pl_gateway_seat_end(struct seat *s) {
     pl_client_link_interrupt(s->link);
 }
 
+void pl_gateway_seat_told(struct seat *s) {
+    if (!s->asks_final) s->told = true;
+}
+
 bool pl_gateway_seat_counts(const struct seat *s) {
     return s->kind == PL_CLIENT_WORKER && s->life == SEAT_HELD;
 }

@@ -22,7 +22,8 @@
 #include "transport/http_wire.h"
 
 #define GATEWAY_SECOND UINT64_C(1000000000)
-#define GATEWAY_END_NS (3 * GATEWAY_SECOND) /* for clients to learn that the run has ended */
+#define GATEWAY_END_NS (3 * GATEWAY_SECOND)   /* for clients to learn that the run has ended */
+#define GATEWAY_FINAL_RATE UINT64_C(10000000) /* bytes per second of final versions, at least */
 #define GATEWAY_TOGETHER(ns) ((ns) - (ns) % (GATEWAY_SECOND / 4)) /* one look for many waits */
 /* to those whose requests are not carried out */
 #define GATEWAY_MUTE                                                                               \
@@ -88,7 +89,8 @@ struct seat {
     enum elector elector;
     int n_requests;      /* that know it */
     struct request *has; /* the one that may use the link */
-    bool told;           /* its client knows that the run is over */
+    bool asks_final;     /* its client asks for the final version when it knows of the end */
+    bool told;           /* its client knows that the run is over, and asks for nothing more */
     uint64_t answered;   /* task of the last result that was pushed */
     char *farewell;      /* why the server hung up; NULL: it did not say so yet */
     bool again;          /* and whether its client may join again */
@@ -129,6 +131,7 @@ enum route {
     ROUTE_EVENTS,
     ROUTE_WORD,
     ROUTE_NEWEST,
+    ROUTE_FINAL,
     ROUTE_LEAVE,
     ROUTE_SETUP,
     ROUTE_COPY,
@@ -256,6 +259,7 @@ void pl_gateway_report_request(const struct request *r, const char *what);
 void pl_gateway_seat_free(struct seat *s);
 struct seat *pl_gateway_seat_remove(struct pl_gateway *g, struct seat *s);
 void pl_gateway_seat_end(struct seat *s);
+void pl_gateway_seat_told(struct seat *s); /* that the run is over; the caller has the lock */
 bool pl_gateway_seat_find(struct request *r, const char *key, size_t n);
 void pl_gateway_seat_listens(struct seat *s);            /* the caller has the lock */
 uint64_t pl_gateway_seat_patience(const struct seat *s); /* without a connection */
@@ -281,6 +285,8 @@ enum MHD_Result pl_gateway_answer_reply(struct request *r); /* what its thread h
 enum MHD_Result pl_gateway_answer_gone(struct request *r);  /* the run is over, or it hung up */
 enum MHD_Result pl_gateway_answer_order(struct request *r);
 enum MHD_Result pl_gateway_answer_newest(struct request *r);
+enum MHD_Result
+pl_gateway_answer_final(struct request *r); /* the version that the run ended with */
 enum MHD_Result pl_gateway_answer_copy(struct request *r, unsigned char *bytes, size_t n,
                                        uint64_t version); /* frees the bytes; NULL: there is none */
 enum MHD_Result pl_gateway_answer_seat(struct request *r, const struct seat *s,

@@ -247,6 +247,13 @@ bool pl_client_link_over(const struct pl_link *l) {
     return atomic_load(&l->head->shutdown);
 }
 
+const float *pl_client_link_final(const struct pl_link *l, uint64_t note[PL_NOTE_WORDS]) {
+    uint64_t offset = atomic_load(&l->head->final);
+    if (!pl_shape_is_version(&l->shape, offset)) return NULL;
+    for (int i = 0; i < PL_NOTE_WORDS; i++) note[i] = atomic_load(&l->head->final_note[i]);
+    return (const float *)(const void *)(l->at + offset);
+}
+
 bool pl_client_link_hung_up(const struct pl_link *l) {
     return l->sock >= 0 && pl_liveness_lost(l->sock);
 }
@@ -345,8 +352,8 @@ int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
 }
 
 const struct pl_join_ops pl_shm_join = {
-    pl_client_link_connect, pl_client_link_pull,   pl_client_link_lost,   pl_client_link_farewell,
-    pl_client_link_say,     pl_client_link_newest, pl_client_link_hung_up};
+    pl_client_link_connect, pl_client_link_pull,   pl_client_link_lost,    pl_client_link_farewell,
+    pl_client_link_say,     pl_client_link_newest, pl_client_link_hung_up, pl_client_link_final};
 
 /* --- relaying ---------------------------------------------------------------------------- */
 

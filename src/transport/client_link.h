@@ -35,6 +35,7 @@ struct pl_client_link_conf {
     bool (*stop)(void *ctx);
     void *ctx;
     const char *keys;     /* over HTTPS: folder of its certificate */
+    bool wants_final;     /* over HTTP: a worker that asks for the model that the run ends with */
     struct pl_past *past; /* over HTTP: kept up to date while there is a link; NULL: forgotten */
 };
 
@@ -72,6 +73,10 @@ bool pl_client_link_hung_up(const struct pl_link *l);
  * again. Returns false if it did not hang up. */
 bool pl_client_link_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again);
 
+/* When the run has ended: the model that it ended with, valid until detach, and the note that the
+ * server added. NULL: the server has given none. */
+const float *pl_client_link_final(const struct pl_link *l, uint64_t note[PL_NOTE_WORDS]);
+
 /* Sends one line of text, of 1 to PL_WORD_MAX - 1 bytes without control characters. The server
  * takes a few at once and PL_WORDS_PER_SECOND in the long run; beyond that this waits. 0,
  * PL_EUSAGE, PL_ECANCELLED (the server is gone), PL_ETIMEDOUT or PL_EINTR. */
@@ -94,6 +99,7 @@ struct pl_join_ops {
     int (*say)(struct pl_link *l, const char *word, uint64_t wait_ns);
     int (*newest)(struct pl_link *l, uint64_t wait_ns, float *out, uint64_t note[PL_NOTE_WORDS]);
     bool (*hung_up)(const struct pl_link *l); /* NULL: the memory is the client's own */
+    const float *(*final)(const struct pl_link *l, uint64_t note[PL_NOTE_WORDS]); /* NULL: none */
 };
 
 extern const struct pl_join_ops pl_shm_join;

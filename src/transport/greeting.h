@@ -20,7 +20,7 @@
 #include "transport/shm_layout.h"
 
 #define PL_GREETING_MAGIC UINT64_C(0x656e696c65636170) /* "paceline" */
-#define PL_GREETING_VERSION 7
+#define PL_GREETING_VERSION 8
 
 struct pl_hello {
     uint64_t magic;

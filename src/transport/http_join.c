@@ -54,6 +54,7 @@ void pl_http_detach(struct pl_link *l) {
         free(l->vectors.half[i]);
     }
     free(l->vectors.out);
+    free(l->final.w);
     free(l);
 }
 
@@ -205,13 +206,14 @@ static int http_join(struct pl_link *l, const struct pl_client_link_conf *conf,
     return PL_OK;
 }
 
-static int http_start(struct pl_link *l, enum pl_client_kind kind) {
+static int http_start(struct pl_link *l, const struct pl_client_link_conf *conf) {
     size_t bytes = l->dim * sizeof(float);
     l->vectors.room = bytes = bytes > PL_WORD_MAX ? bytes : PL_WORD_MAX; /* or a sentence */
     for (int i = 0; i < 2; i++)
         if (!(l->vectors.in[i] = malloc(bytes))) return PL_ENOMEM;
     if (!(l->vectors.out = malloc(bytes))) return PL_ENOMEM;
-    if (kind == PL_CLIENT_EVALUATOR) return PL_OK; /* it asks when it wants to */
+    if (conf->client.kind == PL_CLIENT_EVALUATOR) return PL_OK; /* it asks when it wants to */
+    l->final.wanted = conf->wants_final;
     int rc = pl_thread_start(pl_http_talk, l, &l->talker);
     return rc ? rc : pl_thread_start(pl_http_listen, l, &l->listener);
 }
@@ -257,7 +259,7 @@ int pl_http_connect(const struct pl_client_link_conf *conf, struct pl_link **out
     struct pl_link *l;
     int rc = pl_http_prepare(conf, "worker", &l, why);
     if (!rc) rc = http_join(l, conf, welcome, why);
-    if (!rc && http_start(l, conf->client.kind))
+    if (!rc && http_start(l, conf))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for %zu parameters", l->dim);
     if (!rc && l->listener) rc = http_hears(l, why);
     if (rc)

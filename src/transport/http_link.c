@@ -13,6 +13,11 @@
 
 #define HTTP_WAIT_MS 1000 /* for a version, after which a wait looks whether it was interrupted */
 
+/* Whether the run has ended, and the final version has not come yet. The caller has the lock. */
+static bool http_awaits_final(const struct pl_link *l) {
+    return l->ending.how == END_OVER && l->final.wanted && !l->final.settled;
+}
+
 static int http_pull_until(struct pl_link *l, uint64_t wait_ns, struct pl_order *out) {
     struct http_vectors *v = &l->vectors;
     struct http_next *next = &l->next;
@@ -23,7 +28,7 @@ static int http_pull_until(struct pl_link *l, uint64_t wait_ns, struct pl_order 
         int rc = PL_ETIMEDOUT;
         pl_lock_enter(l->lock);
         if (l->ending.how != END_NOT) {
-            rc = PL_ECANCELLED;
+            if (!http_awaits_final(l)) rc = PL_ECANCELLED;
         } else if (next->state == TALK_ANSWERED) {
             *out = next->order;
             if (l->seen < next->version) l->seen = next->version;
@@ -104,6 +109,14 @@ static bool http_farewell(struct pl_link *l, char out[PL_WORD_MAX], bool *again)
     return lost;
 }
 
+static const float *http_final(const struct pl_link *l, uint64_t note[PL_NOTE_WORDS]) {
+    pl_lock_enter(l->lock);
+    const float *w = l->final.w;
+    memcpy(note, l->final.note, sizeof l->final.note);
+    pl_lock_leave(l->lock);
+    return w;
+}
+
 /* The status of a request beside the others, and the code of the link for it. */
 static int http_side(struct pl_link *l, long status) {
     if (status == 200 || status == 202) return PL_OK;
@@ -167,7 +180,8 @@ void pl_http_leave(struct pl_link *l) {
 }
 
 static const struct pl_join_ops http_join_ops = {
-    pl_http_connect, http_pull_until, http_lost, http_farewell, http_say, http_newest, NULL};
+    pl_http_connect, http_pull_until, http_lost, http_farewell,
+    http_say,        http_newest,     NULL,      http_final};
 
 #else
 

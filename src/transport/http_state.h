@@ -129,6 +129,14 @@ struct http_election {
     bool asks;               /* it waits for an order, which the standby may have */
 };
 
+/* The model that the run ended with. The link's lock, except for `wanted`. */
+struct http_final {
+    bool wanted;
+    bool settled; /* it has come, or will not */
+    float *w;     /* [dim], or NULL */
+    uint64_t note[PL_NOTE_WORDS];
+};
+
 /* The link's lock. */
 struct http_ending {
     enum end how;
@@ -155,6 +163,7 @@ struct pl_link {
     struct http_next next;
     struct http_election election;
     struct http_ending ending;
+    struct http_final final;
     uint64_t seen; /* the newest version so far */
     bool hears;    /* events have come */
     bool reopens;  /* events are asked for again, to tell the server what is known */

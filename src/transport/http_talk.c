@@ -15,6 +15,7 @@
 #define TALK_PATIENCE_NS UINT64_C(60000000000)
 #define TALK_REFUSED_NS UINT64_C(3000000000) /* nothing listens, and nothing will */
 #define TALK_BACK_OFF_MAX_NS UINT64_C(2000000000)
+#define TALK_FINAL 3  /* tries to get the final version */
 #define TALK_BEATS 3L /* that the events lack, after which the server is gone */
 
 /* What the server says of its standby: where it is, or that it is to be forgotten, which the next
@@ -77,6 +78,13 @@ bool pl_http_ended(struct pl_link *l) {
     bool ended = l->ending.how != END_NOT;
     pl_lock_leave(l->lock);
     return ended || atomic_load(&l->stop);
+}
+
+static bool talk_is_over(struct pl_link *l) {
+    pl_lock_enter(l->lock);
+    bool over = l->ending.how == END_OVER;
+    pl_lock_leave(l->lock);
+    return over;
 }
 
 void pl_http_nap(struct pl_link *l, uint64_t ns) {
@@ -217,6 +225,32 @@ void pl_http_talk(void *arg) {
     }
 }
 
+/* Gets the version that the run has ended with, also while the owner computes, because the server
+ * is gone soon. */
+static void talk_final(struct pl_link *l) {
+    struct http_way *w = &l->events;
+    float *final = malloc(l->vectors.room);
+    long status = final ? 0 : -1;
+    for (int i = 0; i < TALK_FINAL && status == 0 && !atomic_load(&l->stop); i++) {
+        pl_http_way_begin(w, "GET", "/final");
+        curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_BEATS * PL_WIRE_BEAT_S);
+        w->body = (char *) final;
+        w->room = l->vectors.room;
+        status = pl_http_way_perform(w);
+    }
+    bool came = status == 200 && w->n == l->dim * sizeof *final;
+    if (!came) free(final);
+    pl_lock_enter(l->lock);
+    if (came) {
+        l->final.w = final;
+        memcpy(l->final.note, w->order.note, sizeof l->final.note);
+    }
+    l->final.settled = true;
+    pl_lock_leave(l->lock);
+    pl_futex_ring(&l->bell);
+}
+
 /* Beats keep it from waiting for a server that is gone. */
 void pl_http_listen(void *arg) {
     PL_NUMERALS;
@@ -226,6 +260,7 @@ void pl_http_listen(void *arg) {
     while (!pl_http_ended(l)) {
         if (pl_http_recall(l, w)) break;
         pl_http_way_begin(w, "GET", "/events");
+        if (l->final.wanted) pl_http_way_add(w, PL_WIRE_FINAL, "1");
         long beat_s = pl_http_knows(l, w) ? PL_WIRE_BEAT_S : l->known.beat_s;
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(w->easy, CURLOPT_LOW_SPEED_TIME, TALK_BEATS * beat_s);
@@ -247,4 +282,5 @@ void pl_http_listen(void *arg) {
         pl_lock_leave(l->lock);
         if (!reopens && !pl_http_ended(l) && talk_gave_up(l, w, &since, &wait)) break;
     }
+    if (l->final.wanted && talk_is_over(l)) talk_final(l);
 }

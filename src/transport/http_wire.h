@@ -50,6 +50,9 @@
  * it will not. */
 #define PL_WIRE_STANDBY "Paceline-Standby"
 
+/* Of a request for events: 1: the client asks for the final version when it hears of the end. */
+#define PL_WIRE_FINAL "Paceline-Final"
+
 /* Of a request for an order or a version: milliseconds after which there is none, at most 25000. */
 #define PL_WIRE_WAIT "Paceline-Wait"
 

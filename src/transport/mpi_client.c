@@ -108,4 +108,4 @@ static int client_newest(struct pl_link *l, uint64_t wait_ns, float *out,
 }
 
 const struct pl_join_ops pl_mpi_join = {client_connect, client_pull,   client_lost, client_farewell,
-                                        client_say,     client_newest, NULL};
+                                        client_say,     client_newest, NULL,        NULL};

@@ -292,7 +292,8 @@ static const struct pl_shared_ops port_shared = {.answered = port_answered};
 static const struct pl_client_ops port_clients = {.offer = pl_port_offer,
                                                   .is_client = pl_port_is_client,
                                                   .show = pl_port_show,
-                                                  .hang_up = pl_port_hang_up};
+                                                  .hang_up = pl_port_hang_up,
+                                                  .final = pl_port_final};
 
 #define LINK_OPS                                                                                   \
     .pull = pl_link_pull, .cancelled = pl_link_cancelled, .sleep = pl_link_sleep,                  \

@@ -185,6 +185,16 @@ void pl_port_poll_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now
     pl_port_enqueue(&p->queue, PL_NEWS_GONE, seat, NULL);
 }
 
+/* --- the end ----------------------------------------------------------------------------- */
+
+bool pl_port_final(struct pl_port *p, const float *version, const uint64_t note[PL_NOTE_WORDS]) {
+    uint64_t offset = pl_port_offset(p, version);
+    if (!pl_shape_is_version(&p->memory.shape, offset)) return false;
+    for (int i = 0; i < PL_NOTE_WORDS; i++) atomic_store(&p->head->final_note[i], note[i]);
+    atomic_store(&p->head->final, offset);
+    return true;
+}
+
 /* --- bfloat16 ---------------------------------------------------------------------------- */
 
 /* The version as bfloat16, made when the first client needs it. */

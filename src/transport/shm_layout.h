@@ -102,7 +102,10 @@ struct pl_area_head {
 };
 
 struct pl_head {
-    _Alignas(64) atomic_uint shutdown;     /* read often, written once */
+    _Alignas(64) atomic_uint shutdown; /* read often, written once */
+    _Atomic uint64_t final;            /* offset of the version that the run ends with, written
+                                          before; 0: it is not there */
+    _Atomic uint64_t final_note[PL_NOTE_WORDS];
     _Alignas(64) atomic_uint wake_server;  /* the server sleeps here */
     atomic_uint asleep;                    /* it is about to, or does */
     _Alignas(64) _Atomic uint64_t ready[]; /* a bit per worker: look at its mailbox */

@@ -106,6 +106,7 @@ bool pl_port_is_client(const struct pl_port *p, int worker);
 bool pl_port_hang_up(struct pl_port *p, int worker, bool again, const char *sentence);
 bool pl_port_show(struct pl_port *p, int evaluator, const float *version,
                   const uint64_t note[PL_NOTE_WORDS]);
+bool pl_port_final(struct pl_port *p, const float *version, const uint64_t note[PL_NOTE_WORDS]);
 void pl_port_poll_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now);
 /* The flags of an order that a client gets; prepares what they promise. */
 uint64_t pl_port_half_flags(struct pl_port *p, int worker, const struct pl_order *o);

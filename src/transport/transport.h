@@ -294,6 +294,10 @@ struct pl_client_ops {
      * writes is not read. Returns false if it is no client, or if others read what it writes, so
      * that it must not be replaced before it has left. */
     bool (*hang_up)(struct pl_port *p, int worker, bool again, const char *sentence);
+    /* Before shutdown(): clients that find that the run has ended find this version, to which the
+     * server does not write any more. Returns false if it is no version of this port. May be NULL:
+     * they find none. */
+    bool (*final)(struct pl_port *p, const float *version, const uint64_t note[PL_NOTE_WORDS]);
 };
 
 struct pl_group_ops; /* several servers: server_group.h */

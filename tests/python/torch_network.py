@@ -35,8 +35,7 @@ while not opt.ended:
     loss.backward()
     opt.step(loss)
 opt.close()
-if opt.rank == 0:
-    print(" ".join(f"{v:.9g}" for p in model.state_dict().values() for v in p.flatten().tolist()))
+print(" ".join(f"{v:.9g}" for p in model.state_dict().values() for v in p.flatten().tolist()))
 """
 
 
@@ -112,9 +111,12 @@ class Handed(unittest.TestCase):
         variables["PACELINE_PORT"] = str(free_ports(6))
         variables.setdefault("MASTER_PORT", variables["PACELINE_PORT"])
         both = [self.start(dict(variables, **{names[0]: r}), r, script) for r in ("0", "1")]
+        last = set()  # the weights at the end, which all ranks have
         for p in reversed(both):
             out, err = p.communicate(timeout=300)
             self.assertEqual(p.returncode, 0, err.decode())
+            last.add(out)
+        self.assertEqual(len(last), 1)
         self.assertGreater(len(out.split()), 30)
         left = [n for _, _, files in os.walk(self.folder) for n in files if n.endswith(".pem")]
         self.assertEqual(left, [])
@@ -214,7 +216,7 @@ class Network(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
 
     def run_two(self, method: str, second: str, listen: str, keys: str) -> str:
-        """What rank 0 of two prints."""
+        """The final weights, which both ranks print."""
         path = os.path.join(self.folder, "run.socket")
         at = f"rank=0,workers=2,socket={path}" + (f",listen={listen}" if listen else "")
         processes = []
@@ -225,6 +227,7 @@ class Network(unittest.TestCase):
         out = [p.communicate(timeout=600) for p in processes]
         for p, (_, err) in zip(processes, out):
             self.assertEqual(p.returncode, 0, err.decode())
+        self.assertEqual(out[0][0], out[1][0])
         return out[0][0].decode()
 
     def check_same(self, method: str) -> None:

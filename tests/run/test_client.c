@@ -111,6 +111,27 @@ TEST(test_rejected_by_filter) {
         fail_msg("%s", r.text);
 }
 
+/* Workers that hear of the end get the version that the run ended with: at once, or when they ask,
+ * after the server has gone. */
+TEST(test_final_version) {
+    struct server s = serve("model=external:dim=5 workers=2 method=async updates=20 lr=0.1");
+    pl_client *c[2];
+    struct pl_client_task busy, t[2];
+    for (int i = 0; i < 2; i++) c[i] = join(&s, (struct pl_client_conf){.dim = DIM});
+    assert_int_equal(pl_client_pull(c[1], 10, &busy), PL_OK);
+    while (pl_client_pull(c[0], 10, &t[0]) == PL_OK)
+        pl_client_push(c[0], DIM, 1, bowl(t[0].w, t[0].out));
+    struct served r = served(&s);
+    if (!r.ok) fail_msg("%s", r.text);
+    assert_int_equal(pl_client_pull(c[1], 10, &t[1]), PL_ECANCELLED);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t[i].version, 20);
+        assert_non_null(t[i].w);
+        assert_memory_equal(t[i].w, t[0].w, DIM * sizeof(float));
+    }
+    for (int i = 0; i < 2; i++) pl_client_close(c[i]);
+}
+
 TEST(test_refused) {
     struct server s = serve_with("model=external workers=1 method=async updates=10 lr=0.1", true);
     const struct pl_tensor_info same[] = {{.name = "fc.weight", .shape = {3, 1}, .n_dims = 2},

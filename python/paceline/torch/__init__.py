@@ -19,6 +19,7 @@ from ._current import batches, rank, world_size
 from ._evaluator import Evaluation, evaluate
 from ._optimizer import Abandoned, Optimizer
 from ._run import Run
+from ._spawn import spawn
 from ._translate import options
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "evaluate",
     "options",
     "rank",
+    "spawn",
     "world_size",
 ]

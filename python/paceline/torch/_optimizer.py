@@ -536,8 +536,10 @@ class Optimizer(torch.optim.Optimizer):
     def close(self) -> None:
         """Leaves the run. On rank 0 it also waits until the run has ended, and gives the model its
         final weights; if the run has no limit of its own, it ends now. Then it raises RunError if
-        the run has failed: it diverged, or every worker left before its limit. All ranks of a process
-        group close together."""
+        the run has failed: it diverged, or every worker left before its limit. On another rank, the
+        model has the final weights if the run has ended, or RunError says that they did not come; a
+        rank that closes before keeps the weights that it has. All ranks of a process group close
+        together."""
         ended = self.ended
         self._release()
         lost = len(self._losses) if self._local and not ended else 0

@@ -94,7 +94,7 @@ class Session:
         self.waited = 0.0  # seconds for tasks
         self.counts = {"steps": 0, "results": 0, "abandoned": 0}
         self.result: Optional[Dict[str, Any]] = None  # of the run, on rank 0, once it has ended
-        self.failure: Optional[str] = None  # why the run failed, on rank 0
+        self.failure: Optional[str] = None  # why the run failed, or has no final weights
         self.resumed = False  # the run continues from a checkpoint of the server; known to rank 0
         self.reference: Optional[Reference] = None  # on rank 0
         self.on_end: Any = None  # called with the summary of the run, on rank 0
@@ -263,6 +263,7 @@ class Session:
             self._evaluate()
         self.waited += time.monotonic() - begin
         if got is None:
+            self._take_final()
             self._finish(over=True)
             self._raise_reason()
             return None
@@ -289,6 +290,15 @@ class Session:
         self._vector.load(task.w)
         self._vector.expect(None if task.wants == STEPS else task.out)
         return task
+
+    def _take_final(self) -> None:
+        """The weights that the run ended with come with its end. Rank 0 gets them from its server."""
+        task = self.client.task
+        if task.w:
+            self._vector.load(task.w)
+            self.version = int(task.version)
+        elif not self.role.serves and not self.role.over_mpi:
+            self.failure = "the server has sent no final weights"
 
     def _evaluate(self) -> None:
         """Evaluates the next version if there is one, which is no part of the current task."""
@@ -488,10 +498,17 @@ class Session:
 
     def close(self) -> None:
         """Leaves the run; if that has no limit of its own and this is its owner, it ends now. Rank 0
-        also waits until it has ended, and gives the model the final weights."""
+        also waits until it has ended. The model has the final weights if the run has ended."""
         if self._ends:
             self._end()
+        if self.server is None and self.cancelled():  # perhaps because the run has ended
+            self._look_for_end()
         self._close()
+
+    def _look_for_end(self) -> None:
+        with contextlib.suppress(RunError):
+            if self.client.pull(SLICE) is None:
+                self._take_final()
 
     def _close(self) -> None:
         atexit.unregister(self._at_exit)
