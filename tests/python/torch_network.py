@@ -219,7 +219,7 @@ class Network(unittest.TestCase):
         """The final weights, which both ranks print."""
         path = os.path.join(self.folder, "run.socket")
         at = f"rank=0,workers=2,socket={path}" + (f",listen={listen}" if listen else "")
-        processes = []
+        processes: List[Any] = []
         for role in (at, second or f"rank=1,workers=2,socket={path}"):
             env = dict(os.environ, PACELINE=role, PACELINE_KEYS=keys)
             pipe = subprocess.PIPE
@@ -228,7 +228,7 @@ class Network(unittest.TestCase):
         for p, (_, err) in zip(processes, out):
             self.assertEqual(p.returncode, 0, err.decode())
         self.assertEqual(out[0][0], out[1][0])
-        return out[0][0].decode()
+        return str(out[0][0].decode())
 
     def check_same(self, method: str) -> None:
         port = free_port()
