@@ -176,9 +176,9 @@ static int claims_check(struct claims *c, const char *path, char *room) {
     for (int i = 0; status == CLI_OK && i < c->n_settings; i++) {
         const struct claim_setting *s = &c->setting[i];
         if (!s->race == !s->program || (!s->form[CLAIM_QUICK] && !s->form[CLAIM_FULL]))
-            status = cli_fail(CLI_FAILED,
-                              "%.300s: setting %s needs race or program, and quick or full", path,
-                              s->name);
+            status =
+                cli_fail(CLI_FAILED, "%.300s: setting %s needs race or program, and quick or full",
+                         path, s->name);
     }
     for (int i = 0; status == CLI_OK && i < c->n_claims; i++)
         status = claims_parse(c, &c->claim[i], path, &room);

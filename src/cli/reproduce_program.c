@@ -35,8 +35,8 @@ static int program_write(const char *folder, const char *command, bool complete,
                          const char *lacks) {
     char path[REPRODUCE_PATH + 32], why[600] = "out of memory";
     snprintf(path, sizeof path, "%s/setting.json", folder);
-    json_t *all = json_pack("{s:s, s:b, s:s?}", "command", command, "complete", complete, "lacks",
-                            lacks);
+    json_t *all =
+        json_pack("{s:s, s:b, s:s?}", "command", command, "complete", complete, "lacks", lacks);
     char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     bool bad = !text || pl_write_file(path, text, why, sizeof why);
     json_decref(all);
@@ -116,8 +116,8 @@ static int program_before(const char *folder, const char *command, bool mine, bo
     *done = !mine || json_is_true(json_object_get(before, "complete"));
     if (!mine && lacked) *lacks = strdup(lacked);
     if (then && strcmp(then, command) != 0)
-        status = cli_fail(CLI_USAGE, "'%s' has the results of another command: '%.300s'", folder,
-                          then);
+        status =
+            cli_fail(CLI_USAGE, "'%s' has the results of another command: '%.300s'", folder, then);
     json_decref(before);
     return status;
 }
