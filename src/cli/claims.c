@@ -94,7 +94,8 @@ static const char **claims_field(const struct claims_reader *r, const char *key)
     struct claim *c = r->claim;
     for (int form = 0; s && form < CLAIM_FORMS; form++)
         if (strcmp(key, cli_claim_forms[form]) == 0) return &s->form[form];
-    if (s) return strcmp(key, "race") == 0 ? &s->race : NULL;
+    if (s && strcmp(key, "race") == 0) return &s->race;
+    if (s) return strcmp(key, "program") == 0 ? &s->program : NULL;
     if (strcmp(key, "says") == 0) return &c->says;
     if (strcmp(key, "paper") == 0) return &c->paper;
     if (strcmp(key, "reports") == 0) return &c->reports;
@@ -172,10 +173,13 @@ static int claims_parse(struct claims *c, struct claim *claim, const char *path,
 
 static int claims_check(struct claims *c, const char *path, char *room) {
     int status = CLI_OK;
-    for (int i = 0; status == CLI_OK && i < c->n_settings; i++)
-        if (!c->setting[i].race || !c->setting[i].form[0] || !c->setting[i].form[1])
-            status = cli_fail(CLI_FAILED, "%.300s: setting %s lacks race, quick or full", path,
-                              c->setting[i].name);
+    for (int i = 0; status == CLI_OK && i < c->n_settings; i++) {
+        const struct claim_setting *s = &c->setting[i];
+        if (!s->race == !s->program || (!s->form[CLAIM_QUICK] && !s->form[CLAIM_FULL]))
+            status =
+                cli_fail(CLI_FAILED, "%.300s: setting %s needs race or program, and quick or full",
+                         path, s->name);
+    }
     for (int i = 0; status == CLI_OK && i < c->n_claims; i++)
         status = claims_parse(c, &c->claim[i], path, &room);
     return status;

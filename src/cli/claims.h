@@ -1,6 +1,6 @@
-/* Claims of papers, as data. A setting is a race with a quick and a full form; a claim says what
- * must hold in the results of settings. src/cli/claims.txt has those of the papers that the library
- * implements, and explains the format. */
+/* Claims of papers, as data. A setting is a race, or a command of another program, with a quick and
+ * a full form; a claim says what must hold in the results of settings. src/cli/claims.txt has those
+ * of the papers that the library implements, and explains the format. */
 #ifndef PL_CLI_CLAIMS_H
 #define PL_CLI_CLAIMS_H
 
@@ -14,8 +14,9 @@ extern const char *const cli_claim_forms[CLAIM_FORMS]; /* their names */
 
 struct claim_setting {
     const char *name;
-    const char *race;              /* words of its command, without the program */
-    const char *form[CLAIM_FORMS]; /* words to add */
+    const char *race;              /* words of its command after "paceline"; or, */
+    const char *program;           /* if this is not NULL, all words of its command */
+    const char *form[CLAIM_FORMS]; /* words to add; NULL: it has no such form */
 };
 
 /* A figure of a run, alone, divided by that of another run, or minus that, lies in a range. Where a

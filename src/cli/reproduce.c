@@ -1,11 +1,13 @@
-/* paceline reproduce: runs the settings of claims, which are races, and says what their results
- * show. A setting that several claims use is run once; its folder is OUT/FORM/SETTING, and what is
- * there is not run again. */
+/* paceline reproduce: runs the settings of claims, which are races or commands of other programs,
+ * and says what their results show. A setting that several claims use is run once; its folder is
+ * OUT/FORM/SETTING, and what is there is not run again. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "reproduce.h"
 
@@ -41,23 +43,24 @@ static int reproduce_split(char *text, char **word, int n) {
     return n;
 }
 
-/* Runs what has no result yet. */
+/* Runs what has no result yet of a setting that has this form. */
 static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
-    char folder[REPRODUCE_PATH], text[REPRODUCE_COMMAND], *word[REPRODUCE_WORDS];
+    char folder[REPRODUCE_PATH], text[REPRODUCE_COMMAND], *word[REPRODUCE_WORDS + 2];
     reproduce_folder(p, s, folder, sizeof folder);
-    snprintf(text, sizeof text, "%s %s%s%s%s", s->race, s->form[p->form], p->jobs ? " --jobs " : "",
-             p->jobs ? p->jobs : "", p->quiet ? " --quiet" : "");
-    int n = reproduce_split(text, word, 0);
+    snprintf(text, sizeof text, "%s %s%s%s%s", s->program ? s->program : s->race, s->form[p->form],
+             p->jobs ? " --jobs " : "", p->jobs ? p->jobs : "", p->quiet ? " --quiet" : "");
+    int n = reproduce_split(text, word, 0), i = (int)(s - p->claims.setting);
     word[n] = NULL;
-    if (strcmp(word[0], "race") != 0)
+    if (s->race && strcmp(word[0], "race") != 0)
         return cli_fail(CLI_FAILED, "setting %s is not a race: '%.100s'", s->name, s->race);
     char command[REPRODUCE_COMMAND];
     cli_setting_command(p, s, command, sizeof command);
     if (!p->quiet) fprintf(stderr, "setting %s: %s\n", s->name, command);
-    bool closes = false, whole = !cli_race_is_in(folder);
+    bool closes = false, whole = access(folder, F_OK) != 0;
     double begun = cli_now();
-    int status = cli_race_part(folder, n, word, &closes);
-    if (whole && status == CLI_OK) p->seconds[s - p->claims.setting] = cli_now() - begun;
+    int status = s->program ? cli_program_part(p, s, folder, word, n, &p->lacks[i])
+                            : cli_race_part(folder, n, word, &closes);
+    if (whole && status == CLI_OK) p->seconds[i] = cli_now() - begun;
     p->closes = p->closes || closes;
     return status == CLI_USAGE
                ? cli_fail(CLI_FAILED, "setting %s: remove '%s' to run it again", s->name, folder)
@@ -69,7 +72,7 @@ static json_t *reproduce_results(const struct reproduce *p, const struct claim_s
     char path[REPRODUCE_PATH + 32], folder[REPRODUCE_PATH], *line = NULL;
     size_t room = 0;
     reproduce_folder(p, s, folder, sizeof folder);
-    if (!cli_race_is_complete(folder)) return NULL;
+    if (!(s->program ? cli_program_is_complete : cli_race_is_complete)(folder)) return NULL;
     json_t *all = json_array();
     snprintf(path, sizeof path, "%s/results.jsonl", folder);
     FILE *f = fopen(path, "r");
@@ -107,8 +110,10 @@ static int reproduce_settings(struct reproduce *p) {
     for (int i = 0; i < p->claims.n_settings; i++) p->seconds[i] = (double)NAN;
     for (int i = 0; status == CLI_OK && i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
-        if (!reproduce_needs(p, s)) continue;
+        if (!reproduce_needs(p, s) || p->lacks[i]) continue;
         int rc = reproduce_run(p, s);
+        if (rc == CLI_OK && p->named && p->lacks[i])
+            rc = cli_fail(CLI_FAILED, "setting %s cannot be run here: %s", s->name, p->lacks[i]);
         if (cli_interrupted()) return cli_fail(CLI_FAILED, "interrupted; the same command goes on");
         done[i] = rc == CLI_OK;
         if (rc != CLI_OK) failed = rc;
@@ -118,11 +123,19 @@ static int reproduce_settings(struct reproduce *p) {
     return status == CLI_OK ? failed : status;
 }
 
-/* Whether every setting that is needed has all its results. */
+/* Whether every setting that is needed, and can be run here, has all its results. */
 static bool reproduce_is_complete(const struct reproduce *p) {
     for (int i = 0; i < p->claims.n_settings; i++)
-        if (!p->results[i] && reproduce_needs(p, &p->claims.setting[i])) return false;
+        if (!p->results[i] && !p->lacks[i] && reproduce_needs(p, &p->claims.setting[i]))
+            return false;
     return true;
+}
+
+const char *cli_claim_lacks(const struct reproduce *p, const struct claim *claim) {
+    for (int i = 0; i < p->claims.n_settings; i++)
+        if (p->lacks[i] && cli_claim_uses(&p->claims, claim, &p->claims.setting[i]))
+            return p->lacks[i];
+    return NULL;
 }
 
 /* --- the command ------------------------------------------------------------------------- */
@@ -167,7 +180,23 @@ static int reproduce_choose(struct reproduce *p, const struct cli_args *args) {
         if (!c) return reproduce_unknown(p, args->word[i]);
         p->wanted[c - p->claims.claim] = true;
     }
-    for (int i = 0; args->n_words == 0 && i < p->claims.n_claims; i++) p->wanted[i] = true;
+    p->named = args->n_words > 0;
+    for (int i = 0; !p->named && i < p->claims.n_claims; i++) p->wanted[i] = true;
+    return CLI_OK;
+}
+
+/* Leaves out the settings that do not have the form. */
+static int reproduce_forms(struct reproduce *p, bool listed) {
+    const char *form = cli_claim_forms[p->form];
+    for (int i = 0; !listed && i < p->claims.n_settings; i++) {
+        const struct claim_setting *s = &p->claims.setting[i];
+        if (s->form[p->form] || !reproduce_needs(p, s)) continue;
+        if (p->named)
+            return cli_fail(CLI_USAGE, "setting %s has no %s form; give --%s", s->name, form,
+                            cli_claim_forms[!p->form]);
+        if (asprintf(&p->lacks[i], "it has no %s form", form) < 0)
+            return cli_fail(CLI_FAILED, "out of memory");
+    }
     return CLI_OK;
 }
 
@@ -208,8 +237,10 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
     p->quiet = p->quiet || p->json;
     status = cli_claims_read(&p->claims, p->file);
     if (status == CLI_OK) status = reproduce_choose(p, &args);
+    bool listed = !p->named && !quick && !full && !p->check;
+    if (status == CLI_OK) status = reproduce_forms(p, listed);
     if (status != CLI_OK) return status;
-    if (args.n_words == 0 && !quick && !full && !p->check) return reproduce_list(p);
+    if (listed) return reproduce_list(p);
     int failed = reproduce_settings(p);
     if (cli_interrupted()) return failed;
     struct race shared = {0};
@@ -225,7 +256,10 @@ int cli_reproduce(int argc, char **argv) {
     if (!p || pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     p->out = "reproduce";
     int status = reproduce_command(p, argc, argv, setup);
-    for (int i = 0; i < CLAIMS_MOST; i++) json_decref(p->results[i]);
+    for (int i = 0; i < CLAIMS_MOST; i++) {
+        json_decref(p->results[i]);
+        free(p->lacks[i]);
+    }
     cli_claims_free(&p->claims);
     pl_setup_free(setup);
     free(p);

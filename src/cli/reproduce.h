@@ -1,5 +1,5 @@
-/* What reproduce.c (the command), reproduce_verdict.c (what results show) and reproduce_page.c
- * (what is written about it) share. */
+/* What reproduce.c (the command), reproduce_program.c (settings that other programs run),
+ * reproduce_verdict.c (what results show) and reproduce_page.c (what is written about it) share. */
 #ifndef PL_CLI_REPRODUCE_H
 #define PL_CLI_REPRODUCE_H
 
@@ -20,16 +20,29 @@ struct reproduce {
     const char *file; /* of the claims; NULL: those of the program */
     bool check, json, quiet;
     bool closes;                  /* this process says what came out */
+    bool named;                   /* the claims were given by name */
     bool wanted[CLAIMS_MOST];     /* claims */
     json_t *results[CLAIMS_MOST]; /* of settings, an array of lines; NULL: not all are there */
     double seconds[CLAIMS_MOST];  /* that settings took; NAN: not all of one was run now */
+    char *lacks[CLAIMS_MOST];     /* why a setting cannot be run here; NULL: it can */
 };
 
-enum verdict { VERDICT_SHOWN, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };
+/* Why a claim cannot be run here; NULL: it can. */
+const char *cli_claim_lacks(const struct reproduce *p, const struct claim *claim);
+
+/* Runs the program of a setting, whose words and their end are given, in a folder, if it is this
+ * process's share. *lacks is what the program said that it lacks, which the caller frees, or NULL.
+ * Returns an exit status. */
+int cli_program_part(struct reproduce *p, const struct claim_setting *s, const char *folder,
+                     char **word, int n, char **lacks);
+bool cli_program_is_complete(const char *folder);
+
+enum verdict { VERDICT_SHOWN, VERDICT_EDGE, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };
 
 /* What the results show of a requirement. */
 struct shown {
-    enum verdict verdict; /* OPEN: too few seeds to tell; NONE: results are missing */
+    enum verdict verdict; /* EDGE: a better rate, which was not tried, could change it; OPEN: too
+                           * few seeds to tell; NONE: results are missing */
     struct race_mean ours;
     char run[256], other[256]; /* entrants that were compared */
 };

@@ -8,14 +8,14 @@
 
 #include "reproduce.h"
 
-#define PAGE_WORDS 64
+#define PAGE_WORDS 96
 
-/* Appends n characters, which are one word of a command, with quotes if a shell needs them. */
+/* Appends n characters, which are a word of a command, with quotes if a shell needs them. */
 static void page_word(char *out, size_t max, const char *word, size_t n) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_@%+=:,./-";
     bool quoted = strspn(word, plain) < n;
-    cli_append(out, max, quoted ? " '" : " ");
+    cli_append(out, max, "%s%s", *out ? " " : "", quoted ? "'" : "");
     for (size_t i = 0; i < n; i++)
         cli_append(out, max, "%s", word[i] == '\'' ? "'\\''" : (char[]){word[i], '\0'});
     if (quoted) cli_append(out, max, "'");
@@ -23,9 +23,11 @@ static void page_word(char *out, size_t max, const char *word, size_t n) {
 
 void cli_setting_command(const struct reproduce *p, const struct claim_setting *s, char *out,
                          size_t max) {
-    snprintf(out, max, "paceline");
-    for (int i = 0; i < 2; i++) {
-        const char *word = i == 0 ? s->race : s->form[p->form];
+    const char *const text[] = {s->program ? "" : "paceline", s->program ? s->program : s->race,
+                                s->form[p->form]};
+    *out = '\0';
+    for (int i = 0; i < 3; i++) {
+        const char *word = text[i] ? text[i] : "";
         for (size_t n; *(word += strspn(word, " ")); word += n) {
             n = strcspn(word, " ");
             page_word(out, max, word, n);
@@ -43,6 +45,11 @@ void cli_reproduce_table(const struct reproduce *p) {
         int seeds = 0;
         enum verdict verdict = cli_claim_verdict(p, c, &seeds);
         cli_verdict_words(verdict, seeds, words, sizeof words);
+        const char *lacks = cli_claim_lacks(p, c);
+        if (lacks) {
+            printf("%s: not run: %s\n", c->name, lacks);
+            continue;
+        }
         printf("%s: %s%s\n", c->name, words,
                cli_claim_fails(p, c) ? ", which was expected to be shown" : "");
         fputs("    ", stdout);
@@ -94,6 +101,17 @@ static double page_seconds(const struct reproduce *p, const struct claim *c) {
     return round(10 * sum) / 10;
 }
 
+/* The machine that results of other programs name; NULL: none does. */
+static const char *page_elsewhere(const struct reproduce *p, const struct claim *c) {
+    const char *machine = NULL;
+    for (int i = 0; i < p->claims.n_settings; i++) {
+        const json_t *first = json_array_get(p->results[i], 0);
+        if (!cli_claim_uses(&p->claims, c, &p->claims.setting[i]) || machine) continue;
+        machine = json_string_value(json_object_get(first, "machine"));
+    }
+    return machine;
+}
+
 static json_t *page_claim(const struct reproduce *p, const struct claim *c) {
     json_t *required = json_array();
     char words[PAGE_WORDS];
@@ -102,10 +120,11 @@ static json_t *page_claim(const struct reproduce *p, const struct claim *c) {
     cli_verdict_words(verdict, seeds, words, sizeof words);
     for (int j = 0; j < c->n_required; j++)
         json_array_append_new(required, page_required(p, &c->required[j]));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b, s:o, s:o, s:o}", "name", c->name, "says",
-                     c->says, "paper", c->paper, "reports", c->reports, "note", c->note, "verdict",
-                     words, "expected", c->expected[p->form], "required", required, "commands",
-                     page_commands(p, c), "seconds", page_real(page_seconds(p, c)));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b, s:o, s:o, s:o, s:s*}", "name", c->name,
+                     "says", c->says, "paper", c->paper, "reports", c->reports, "note", c->note,
+                     "verdict", words, "expected", c->expected[p->form], "required", required,
+                     "commands", page_commands(p, c), "seconds", page_real(page_seconds(p, c)),
+                     "machine", page_elsewhere(p, c));
 }
 
 /* The processor type and the number of cores. */

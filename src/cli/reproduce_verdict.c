@@ -4,9 +4,12 @@
  * difference of two, paired by seed. It is shown if the 95 % interval of that mean lies inside the
  * range, not shown if it lies outside, and cannot be told if it crosses an end. A run that ended
  * before its target would have needed at least the time it had, so its time is known between two
- * ends; a run that diverged never arrives. */
+ * ends; a run that diverged never arrives. If the best of several learning rates is the lowest or
+ * the highest of them, a rate that was not tried may be better: what that could change cannot be
+ * told. */
 #include <fnmatch.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "reproduce.h"
@@ -146,16 +149,50 @@ static enum verdict verdict_judge(const struct verdict_numbers *x, const struct 
     return most < q->least || least > q->most ? VERDICT_NOT : VERDICT_OPEN;
 }
 
+/* The learning rate in an entrant's name; NAN if there is none. */
+static double verdict_rate(const char *entrant) {
+    const char *at = strstr(entrant, "@lr=");
+    return at ? strtod(at + strlen("@lr="), NULL) : (double)NAN;
+}
+
+/* The numbers at the best rate of all, if `name` is the best of the entrants that match the
+ * pattern: an accuracy up to 1, or almost no time or loss, if its rate is at the edge. */
+static struct verdict_numbers verdict_limit(const struct reproduce *p, const char *run,
+                                            const char *name, const char *figure,
+                                            const struct verdict_numbers *x) {
+    const struct claim_setting *setting = cli_claims_setting(&p->claims, run);
+    double rate = verdict_rate(name), least = rate, most = rate;
+    struct verdict_numbers best = *x;
+    size_t i;
+    json_t *line;
+    json_array_foreach(p->results[setting - p->claims.setting], i, line) {
+        const char *entrant = json_string_value(json_object_get(line, "entrant"));
+        if (fnmatch(strchr(run, '/') + 1, entrant, 0) != 0) continue;
+        least = fmin(least, verdict_rate(entrant));
+        most = fmax(most, verdict_rate(entrant));
+    }
+    if (!(least < most) || (least < rate && rate < most)) return best;
+    for (int s = 0; s < RACE_SEEDS; s++)
+        *(verdict_higher_is_better(figure) ? &best.high[s] : &best.low[s]) =
+            verdict_higher_is_better(figure) ? 1 : 1e-9 * x->low[s];
+    return best;
+}
+
 struct shown cli_shown(const struct reproduce *p, const struct claim_required *q) {
     struct shown shown = {.verdict = VERDICT_NONE};
-    struct verdict_numbers x, y;
+    struct verdict_numbers x, y, best;
+    struct race_mean ignored;
     if (!verdict_best(p, q->run, q->figure, &x, shown.run, sizeof shown.run)) return shown;
+    best = verdict_limit(p, q->run, shown.run, q->figure, &x);
     if (q->other) {
         if (!verdict_best(p, q->other, q->figure, &y, shown.other, sizeof shown.other))
             return shown;
         verdict_pair(&x, &y, q->how);
+        y = verdict_limit(p, q->other, shown.other, q->figure, &y);
+        verdict_pair(&best, &y, q->how);
     }
     shown.verdict = verdict_judge(&x, q, &shown.ours);
+    if (verdict_judge(&best, q, &ignored) != shown.verdict) shown.verdict = VERDICT_EDGE;
     return shown;
 }
 
@@ -172,11 +209,14 @@ enum verdict cli_claim_verdict(const struct reproduce *p, const struct claim *cl
 
 bool cli_claim_fails(const struct reproduce *p, const struct claim *claim) {
     int seeds;
-    return claim->expected[p->form] && cli_claim_verdict(p, claim, &seeds) != VERDICT_SHOWN;
+    return claim->expected[p->form] && !cli_claim_lacks(p, claim) &&
+           cli_claim_verdict(p, claim, &seeds) != VERDICT_SHOWN;
 }
 
 void cli_verdict_words(enum verdict verdict, int seeds, char *out, size_t max) {
-    static const char *const words[] = {"shown", "cannot be told", "not shown", "no results"};
+    static const char *const words[] = {
+        "shown", "cannot be told: the best rate is the lowest or the highest of those tried",
+        "cannot be told", "not shown", "no results"};
     snprintf(out, max, "%s", words[verdict]);
     if (verdict == VERDICT_OPEN)
         cli_append(out, max, " with %d seed%s", seeds, seeds == 1 ? "" : "s");

@@ -57,7 +57,7 @@ static int crossing_keep(struct sim *s, struct pl_crossing *c) {
         return pl_fail(s->why, PL_ENOMEM, "out of memory for the models since the last evaluation");
     memcpy(c->model[c->n], m.w, c->dim * sizeof(float));
     c->at[c->n] = pl_engine_point(s->engine, s->clock.now_ns);
-    c->at[c->n].consensus = m.consensus;
+    c->at[c->n].consensus = m.consensus; /* that of local models would cost too much here */
     pl_engine_let_go(s->engine, &m);
     c->kept = c->at[c->n++].updates;
     return PL_OK;

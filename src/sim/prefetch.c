@@ -1,5 +1,6 @@
 #include "sim/prefetch.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "sys/lock.h"
@@ -145,6 +146,21 @@ struct pl_score pl_prefetch_score(struct pl_prefetch *p, const float *model) {
     p->scored = model;
     pl_pool_each(p->pool, p->n_pieces, prefetch_score, p);
     return pl_score_sum(p->job, p->piece);
+}
+
+double pl_prefetch_consensus(const struct pl_prefetch *p) {
+    int slot = ((const struct pl_local *)p->job->local.entry)->model_slot, n = 0;
+    double far = 0;
+    for (int i = 0; slot > 0 && i < p->job->n_workers; i++) n += p->task[i].state.any;
+    for (size_t k = 0; n > 0 && k < p->job->model->dim; k++) {
+        double mean = 0;
+        for (int i = 0; i < p->job->n_workers; i++)
+            if (p->task[i].state.any) mean += (double)p->task[i].state.prev[slot - 1][k] / n;
+        for (int i = 0; i < p->job->n_workers; i++)
+            if (p->task[i].state.any)
+                far += pow((double)p->task[i].state.prev[slot - 1][k] - mean, 2);
+    }
+    return n > 0 ? sqrt(far / n) : (double)NAN;
 }
 
 uint64_t pl_prefetch_computed(const struct pl_prefetch *p) {

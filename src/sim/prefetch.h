@@ -48,6 +48,10 @@ void pl_prefetch_put(void *ctx, int id, int writer, float *v);
  * are started or cancelled at once: the first to be started is not the first to finish. */
 void pl_prefetch_need(struct pl_prefetch *p, int n);
 
+/* The distance of the models that workers keep from task to task from their mean: sqrt(mean_i ||x_i
+ * - mean||^2). NAN if they keep none. */
+double pl_prefetch_consensus(const struct pl_prefetch *p);
+
 struct pl_score pl_prefetch_score(struct pl_prefetch *p, const float *model);
 
 uint64_t pl_prefetch_computed(const struct pl_prefetch *p); /* gradients so far */

@@ -23,7 +23,7 @@ void pl_sim_evaluate(struct sim *s) {
     if (pl_engine_model(s->engine, s->room, &m)) return;
     struct pl_score score = pl_prefetch_score(s->prefetch, m.w);
     struct pl_point p = pl_engine_point(s->engine, s->clock.now_ns);
-    p.consensus = m.consensus;
+    p.consensus = isnan(m.consensus) ? pl_prefetch_consensus(s->prefetch) : m.consensus;
     pl_engine_let_go(s->engine, &m);
     pl_engine_scored(s->engine, &score, &p);
 }

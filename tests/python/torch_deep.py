@@ -1,49 +1,69 @@
-"""What bench/deep.py says of results: a best rate at an edge of those tried shows nothing."""
+"""bench/deep.py as a program of claims: what it lacks, a run on the CPU with few pictures, and going
+on where it was."""
 
-import importlib
+import json
 import os
+import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-sys.path.insert(0, os.path.join(ROOT, "bench"))
-deep = importlib.import_module("deep")
+DEEP = os.path.join(ROOT, "bench", "deep.py")
+CLAIMS = f"""
+setting tiny
+  program  {sys.executable} {DEEP} async@lr=0.01 async:max_lag=4,stop=yes@lr=0.01 --workers 2
+           --batch 2 --samples 8 --delay const:t=1 --eval-every 2 --target-accuracy 1.1
+           --weight-decay=1e-4 --device cpu
+  full     --epochs 0.5 --seeds 2 --jobs 2
+
+claim equal
+  says     A bound that no gradient meets changes nothing.
+  paper    nobody
+  reports  nothing
+  expected shown
+  holds    test_accuracy of tiny/async@lr=* minus tiny/async:max_lag=*@lr=0.01 is at least 0
+  holds    time_to_target of tiny/async@lr=* is at least 1
+"""
 
 
-class Given:
-    claim, epochs, seeds, device = "backup-resnet", 30, 3, "cpu"
+class Deep(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        with open(os.path.join(folder.name, "claims.txt"), "w", encoding="utf-8") as f:
+            f.write(CLAIMS)
 
+    def reproduce(self, data="synthetic", *more):
+        command = ["paceline", "reproduce", "--claims", "claims.txt", "--full", "--check", *more]
+        return subprocess.run(
+            command, cwd=self.folder, env=os.environ | {"PACELINE_CIFAR10": data},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
-def found(*rows):
-    """Runs of three seeds that need so many seconds to the target."""
-    return {entrant: [(0.8, 100.0, t + s) for s in (0, 0.1, 0.2)] for entrant, t in rows}
+    def test_lacks(self):
+        done = self.reproduce("nowhere")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, "(?m)^equal: not run: PACELINE_CIFAR10 is 'nowhere', which")
 
-
-def verdict(*rows):
-    claim = deep.Claim(
-        "", "", "", [e for e, _ in rows if e[0] == "b"], [e for e, _ in rows if e[0] == "a"],
-        workers=2, batch=1, epochs=30, delay="", every=1, target=0.75, least=1,
-    )  # fmt: skip
-    return deep.outcome(Given, claim, found(*rows))["claims"][0]["verdict"]
-
-
-class Edges(unittest.TestCase):
-    backup = (("b@lr=0.2", 12), ("b@lr=0.4", 10), ("b@lr=0.8", 11))
-
-    def test_between_others(self):
-        rows = (("a@lr=0.1", 21), ("a@lr=0.2", 20), ("a@lr=0.4", 22))
-        self.assertEqual(verdict(*self.backup, *rows), "shown")
-
-    def test_at_an_edge(self):
-        for rows in ((("a@lr=0.1", 21), ("a@lr=0.2", 20)), (("a@lr=0.1", 20),)):
-            self.assertRegex(verdict(*self.backup, *rows), "cannot be told: .* edge .* for a")
-        self.assertRegex(verdict(*self.backup[:2], ("a", 20)), "0.4 of 0.2, 0.4 for b")
-
-    def test_no_choice_of_rates(self):
-        self.assertEqual(verdict(("b", 10), ("a", 20)), "shown")
-
-    def test_other_verdicts(self):
-        self.assertEqual(verdict(*self.backup, ("a@lr=0.1", 5)), "not shown")
+    def test_shown_and_resumed(self):
+        first = self.reproduce()
+        self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
+        self.assertRegex(first.stdout, "(?m)^equal: shown$")
+        self.assertRegex(first.stderr, "(?m)^async@lr=0.01 seed 2: 0.5 epochs, 1 virtual s")
+        path = os.path.join(self.folder, "reproduce/full/tiny/results.jsonl")
+        with open(path, encoding="utf-8") as f:
+            lines = sorted(f)
+        self.assertEqual(len(lines), 4)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("".join(lines[:3]) + lines[3][:40])  # cut short
+        os.remove(os.path.join(self.folder, "reproduce/full/tiny/setting.json"))
+        again = self.reproduce()
+        self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
+        self.assertNotIn(json.loads(lines[0])["entrant"] + " seed 1", again.stderr)
+        with open(path, encoding="utf-8") as f:
+            self.assertEqual(sorted(f), lines)
 
 
 if __name__ == "__main__":

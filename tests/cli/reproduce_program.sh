@@ -1,0 +1,146 @@
+#!/bin/sh
+# paceline reproduce: settings that another program runs. It may lack something, fail, be
+# interrupted and go on; its results are judged as those of a race, and a best rate at an edge of
+# those tried proves nothing.
+. "${SOURCE_DIR:?}/tests/shell/fresh.sh"
+
+# Accuracies and times by seed, for entrants NAME@lr=RATE: best at 0.2, and b 0.1 better than a.
+cat >program <<'END'
+#!/bin/sh
+echo "$*" >>calls
+[ ! -e lacking ] || { echo 'a line before'; cat lacking; exit 77; }
+[ ! -e failing ] || exit 3
+entrants=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --out) out=$2 ;;
+    --seeds) seeds=$2 ;;
+    [!-]*=*) entrants="$entrants $1" ;;
+    esac
+    shift
+done
+mkdir -p "$out"
+for entrant in $entrants; do
+    for seed in $(seq "$seeds"); do
+        awk -v e="$entrant" -v s="$seed" 'BEGIN {
+            rate = e
+            sub(/.*=/, "", rate)
+            off = (rate > 0.2 ? rate - 0.2 : 0.2 - rate) + (e ~ /^a/ ? 0.1 : 0) + s / 1000
+            printf "{\"entrant\":\"%s\",\"seed\":%d,\"diverged\":false,", e, s
+            printf "\"machine\":\"a large one\","
+            printf "\"result\":{\"test_accuracy\":%g,\"time_to_target\":%g}}\n", 0.8 - off, 10 + off
+        }' >>"$out/results.jsonl"
+    done
+    [ ! -e sleeping ] || exec sleep 60
+done
+END
+chmod +x program
+holds() { # NAME RATES-OF-a RATES-OF-b FIGURE "of a" HOW "of b" RANGE
+    printf 'setting s%s\n  program ./program' "$1"
+    for rate in $2; do printf ' a@lr=%s' "$rate"; done
+    for rate in $3; do printf ' b@lr=%s' "$rate"; done
+    printf '\n  full --seeds 3\n\nclaim c%s\n  says It.\n  paper nobody\n' "$1"
+    printf '  reports nothing\n  expected shown\n  holds %s of s%s/%s %s s%s/%s is %s\n\n' \
+        "$4" "$1" "$5" "$6" "$1" "$7" "$8"
+}
+all='0.1 0.2 0.4'
+{
+    holds inside "$all" "$all" test_accuracy 'b@lr=*' minus 'a@lr=*' 'at least 0.05'
+    # what a better rate of a could change, and what it could not
+    holds low "0.2 0.4" "$all" test_accuracy 'b@lr=*' minus 'a@lr=*' 'at least 0.05'
+    holds high "0.1 0.2" "$all" test_accuracy 'b@lr=*' minus 'a@lr=*' 'at least 0.05'
+    holds not "0.1 0.2" "$all" test_accuracy 'b@lr=*' minus 'a@lr=*' 'at least 0.2'
+    holds worse "$all" "0.1 0.2" test_accuracy 'b@lr=*' minus 'a@lr=*' 'at least 0.2'
+    holds time "$all" "0.2 0.4" time_to_target 'a@lr=*' over 'b@lr=*' 'at least 1'
+    holds slow "0.2 0.4" "$all" time_to_target 'a@lr=*' over 'b@lr=*' 'at least 1'
+    holds given "0.2" "$all" test_accuracy 'b@lr=*' minus 'a@lr=0.2' 'at least 0.05'
+    printf 'setting race\n  race race sync async --model none --workers 2\n'
+    printf '  quick --updates 40 --seeds 2\n  full --updates 50 --seeds 2\n\n'
+    printf 'claim races\n  says It.\n  paper nobody\n  reports nothing\n  expected shown\n'
+    printf '  holds time_per_update of race/sync is at least 0\n'
+} >claims.txt
+claims="--claims claims.txt --quiet"
+
+echo "-- a program that lacks something"
+echo 'there is no GPU' >lacking
+# shellcheck disable=SC2086
+works reproduce $claims --full --check
+has '^cinside: not run: there is no GPU$'
+has '^races: shown$'
+# shellcheck disable=SC2086
+refused '^paceline: setting sinside cannot be run here: there is no GPU$' \
+    reproduce $claims --full cinside
+rm lacking
+# shellcheck disable=SC2086
+works reproduce $claims --quick --check
+has '^cinside: not run: it has no quick form$'
+# shellcheck disable=SC2086
+refused '^paceline: setting sinside has no quick form; give --full$' reproduce $claims cinside
+sed 's|\./program|./absent|' claims.txt >absent.txt
+refused "setting sinside cannot be run here: './absent' cannot be started: No such file" \
+    reproduce --claims absent.txt --full cinside --out other
+sed 's/^  full --seeds 3//' claims.txt >bad.txt
+refused 'setting sinside needs race or program, and quick or full' reproduce --claims bad.txt
+
+echo "-- a program that fails, and one that is interrupted"
+: >failing
+# shellcheck disable=SC2086
+run reproduce $claims --full cinside
+[ "$status" -eq 1 ] || fail "status $status after a program that failed"
+has '^cinside: no results, which'
+grep -q '^paceline: setting sinside: its program ended with status 3$' err || fail "$(cat err)"
+rm failing
+: >sleeping
+# shellcheck disable=SC2086
+"$PACELINE" reproduce $claims --full cinside >out 2>err &
+pid=$!
+tries=0
+until [ -s reproduce/full/sinside/results.jsonl ] || [ $tries = 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+kill -INT $pid
+wait $pid
+[ $? -eq 1 ] || fail "interrupted with another status than 1"
+grep -q 'interrupted; the same command goes on' err || fail "interrupted: $(cat err)"
+rm -r sleeping reproduce/full/sinside/results.jsonl
+
+echo "-- verdicts"
+# shellcheck disable=SC2086
+run reproduce $claims --full --check
+[ "$status" -eq 1 ] || fail "status $status: $(cat err)"
+edge='cannot be told: the best rate is the lowest or the highest of those tried'
+has '^cinside: shown$'
+has "^clow: $edge, which was expected to be shown$"
+has "^chigh: $edge, which"
+has '^cnot: not shown, which'
+has "^cworse: $edge, which"
+has '^ctime: shown$'
+has "^cslow: $edge, which"
+has '^cgiven: shown$'
+grep -q '^   "machine": "a large one"' reproduce/full.json || fail "the machine of the program"
+grep -q '"./program a@lr=0.1 .* --seeds 3"' reproduce/full.json || fail "the command"
+
+echo "-- what is complete is not run again, and not where the program is"
+wc -l <calls >before
+: >failing
+# shellcheck disable=SC2086
+works reproduce $claims --full cinside
+has '^cinside: shown$'
+wc -l <calls | cmp -s before - || fail "it was run again"
+sed 's/--seeds 3/--seeds 4/' claims.txt >other.txt
+refused "remove 'reproduce/full/sinside' to run it again" \
+    reproduce --claims other.txt --full cinside
+rm failing
+
+echo "-- several processes share the settings"
+rm calls
+for n in 1 2 0; do
+    # shellcheck disable=SC2086
+    SLURM_ARRAY_TASK_ID=$n SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_COUNT=3 \
+        "$PACELINE" reproduce $claims --full cinside ctime chigh --out shared >out.$n 2>err.$n ||
+        fail "share $n: $(cat err.$n)"
+done
+[ "$(wc -l <calls)" -eq 3 ] || fail "run more than once: $(cat calls)"
+grep -q '^cinside: shown$' out.0 || fail "no verdict: $(cat out.0 err.0)"
+exit $bad
