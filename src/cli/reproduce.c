@@ -109,7 +109,8 @@ static int reproduce_settings(struct reproduce *p) {
         const struct claim_setting *s = &p->claims.setting[i];
         if (!reproduce_needs(p, s)) continue;
         int rc = reproduce_run(p, s);
-        if (cli_interrupted()) return cli_fail(CLI_FAILED, "interrupted; the same command goes on");
+        if (cli_interrupted())
+            return cli_fail(CLI_INTERRUPTED, "interrupted; the same command goes on");
         done[i] = rc == CLI_OK;
         if (rc != CLI_OK) failed = rc;
     }

@@ -3,8 +3,9 @@
  * A requirement is about the mean over seeds of a number: a figure of a run, or the ratio or the
  * difference of two, paired by seed. The mean of ratios is the geometric one, as in a race. It is
  * shown if the 95 % interval of that mean lies inside the range, not shown if it lies outside, and
- * cannot be told if it crosses an end. A run that ended before its target would have needed at least
- * the time it had, so its time is known between two ends; a run that diverged never arrives. */
+ * cannot be told if it crosses an end. A run that ended before its target would have needed at
+ * least the time it had, so its time is known between two ends; a run that diverged never arrives.
+ */
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>

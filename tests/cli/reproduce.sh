@@ -158,7 +158,7 @@ until [ -s cut/quick/times/results.jsonl ] || [ $tries = 600 ]; do
 done
 kill -INT $pid
 wait $pid
-[ $? -eq 1 ] || fail "interrupted with another status than 1"
+[ $? -eq 130 ] || fail "interrupted with another status than 130"
 grep -q 'interrupted; the same command goes on' err || fail "interrupted: $(cat err)"
 [ "$(wc -l <cut/quick/times/results.jsonl)" -lt 27 ] || fail "it was not interrupted"
 
