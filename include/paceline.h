@@ -270,10 +270,10 @@ PL_API const char *pl_run_json(pl_run *run);
  * ahead, in vain), "checkpoint_updates" (in the last checkpoint). NAN if it is unknown. */
 PL_API double pl_run_number(const pl_run *run, const char *key);
 
-/* "method" or a column of it ("policy", "tuner", …) with resolved options; "policy_final": what the
- * tuner has switched to, with its K; "replay"; "diverged"; "trouble": why a real run ended early,
- * or what could not be saved; "checkpoint": the folder of those it wrote; "id": the id of the run;
- * "run": the JSON object of run.json (docs/runs.md): what it was, why it ended. NULL if unknown. */
+/* "method" or a column of it ("policy", "tuner", …) with resolved options; "choices": all columns
+ * but defaults; "policy_final": what the tuner has switched to, with its K; "replay"; "diverged";
+ * "trouble": why a real run ended early, or what could not be saved; "checkpoint": the folder of
+ * those it wrote; "id"; "run": run.json (docs/runs.md), what it was, why it ended. NULL: none. */
 PL_API const char *pl_run_text(const pl_run *run, const char *key);
 
 /* The evaluations, in order of time. */

@@ -158,16 +158,20 @@ static void identity_resumed(struct pl_json *j, const struct pl_resumed *r) {
 
 #define IDENTITY_HEADER 8192
 
-static void identity_print_columns(const struct pl_built *b, char *out) {
-    pl_append(out, IDENTITY_HEADER, "  method    %s: policy %s", b->method,
-              b->spec[PL_COLUMN_POLICY]);
+void pl_method_choices(const char spec[][PL_SPEC_MAX], char *out, size_t max) {
+    snprintf(out, max, "%s", spec[PL_COLUMN_POLICY]);
     for (int i = 0; i < PL_N_COLUMNS; i++) {
         const char *first = pl_column_family[i]->table[0]->name; /* the default is not mentioned */
-        size_t n = strcspn(b->spec[i], ":");
-        if (i == PL_COLUMN_POLICY || (n == strlen(first) && !strncmp(b->spec[i], first, n)))
-            continue;
-        pl_append(out, IDENTITY_HEADER, ", %s %s", pl_column_family[i]->name, b->spec[i]);
+        size_t n = strcspn(spec[i], ":");
+        if (i == PL_COLUMN_POLICY || (n == strlen(first) && !strncmp(spec[i], first, n))) continue;
+        pl_append(out, max, ", %s %s", pl_column_family[i]->name, spec[i]);
     }
+}
+
+static void identity_print_columns(const struct pl_built *b, char *out) {
+    char choices[PL_CHOICES_MAX];
+    pl_method_choices(b->spec, choices, sizeof choices);
+    pl_append(out, IDENTITY_HEADER, "  method    %s: policy %s", b->method, choices);
     if (b->job.model) pl_append(out, IDENTITY_HEADER, ", lr %.3g", b->job.rate.lr);
     if (b->job.model && !b->job.model->kind->by_clients)
         pl_append(out, IDENTITY_HEADER, ", batch %u", b->job.batch);

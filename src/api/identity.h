@@ -9,6 +9,7 @@
 #include "learn/outcome.h"
 
 #define PL_ID_MAX 32 /* of an id, with its end */
+#define PL_CHOICES_MAX 4096 /* of what pl_method_choices writes */
 
 struct pl_identity {
     char id[PL_ID_MAX];     /* "20261115-170229-7f3a9c": UTC, and six random digits */
@@ -20,6 +21,9 @@ struct pl_identity {
     const char *why;  /* it ended: a word of docs/runs.md; NULL: it has not */
     double core_wait; /* share of the workers' time in which they waited for a core; or NAN */
 };
+
+/* The policy and the other columns that are not the default, as in "ksync:k=4, correct lag". */
+void pl_method_choices(const char spec[][PL_SPEC_MAX], char *out, size_t max);
 
 /* The checkpoint that a run continues from. */
 struct pl_resumed {

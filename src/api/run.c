@@ -29,6 +29,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->outcome = pl_outcome_none();
     memcpy(r->method, built->method, sizeof r->method);
     memcpy(r->spec, built->spec, sizeof r->spec);
+    pl_method_choices(built->spec, r->choices, sizeof r->choices);
     r->n_workers = built->job.n_workers;
     r->has_k = ((const struct pl_policy *)built->job.policy.entry)->uses & PL_USES_K;
     r->seed = built->job.seed;
@@ -281,6 +282,7 @@ double pl_run_number(const pl_run *run, const char *key) {
 
 const char *pl_run_text(const pl_run *run, const char *key) {
     if (strcmp(key, "method") == 0) return run->method;
+    if (strcmp(key, "choices") == 0) return run->choices;
     if (strcmp(key, "id") == 0 && run->identity.json) return run->identity.id;
     if (strcmp(key, "run") == 0) return run->identity.json;
     if (run->diverged[0] && strcmp(key, "diverged") == 0) return run->diverged;

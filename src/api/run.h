@@ -12,6 +12,7 @@ struct pl_run {
     struct pl_outcome outcome;
     char method[PL_NAME_MAX];
     char spec[PL_N_COLUMNS][PL_SPEC_MAX];
+    char choices[PL_CHOICES_MAX];
     bool has_k; /* its policy has a K */
     int n_workers;
     uint64_t seed;

@@ -5,6 +5,7 @@
 
 #include "api/setup.h"
 #include "sys/numerals.h"
+#include "timing/measured.h"
 #include "timing/recording.h"
 
 /* Whether a line sets its option: not if the option was set before, nor if it belongs to a method
@@ -152,25 +153,15 @@ int pl_setup_from(struct pl_setup *s, const char *path, struct pl_recording *out
     return PL_OK;
 }
 
-/* Tasks are numbered as they start: those that are missing were cancelled or lost, and most were
- * slow. */
 static void text_warn(const struct pl_setup *s, const struct pl_recording *r) {
-    uint64_t n_back = 0, n_started = 0, *last = calloc((size_t)r->n_workers, sizeof *last);
-    for (size_t i = 0; last && i < r->n_events; i++) {
-        const struct pl_event *e = &r->event[i];
-        if (e->kind != PL_ARRIVE || e->worker >= r->n_workers) continue;
-        n_started += e->task - last[e->worker];
-        last[e->worker] = e->task;
-        n_back++;
-    }
-    free(last);
-    if (n_started > n_back + n_back / 20)
+    double missing = pl_recording_missing(r);
+    if (missing > 0.05 && missing <= PL_MEASURED_MISSING) /* more is refused */
         pl_log_warn(
             &s->log,
             "%.0f %% of the recorded tasks were cancelled or lost, and those were mostly the "
             "slow ones: the recorded times underestimate what waiting for them would have "
             "cost",
-            100 * (1 - (double)n_back / (double)n_started));
+            100 * missing);
 }
 
 int pl_setup_recorded(pl_setup *s, const char *path) {
@@ -178,7 +169,7 @@ int pl_setup_recorded(pl_setup *s, const char *path) {
     struct pl_recording r;
     int rc = pl_setup_from(s, path, &r);
     if (rc) return rc;
-    text_warn(s, &r);
+    if (!pl_setup_is_set(s, "delay")) text_warn(s, &r);
     pl_recording_free(&r);
     /* recorded times include the network */
     if (!pl_setup_is_set(s, "net")) s->conf.net[0] = '\0';

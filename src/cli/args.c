@@ -99,7 +99,8 @@ int cli_fail(int status, const char *fmt, ...) {
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     args_print_line("", NULL, text);
-    return status == PL_EUSAGE || status == CLI_USAGE ? CLI_USAGE : CLI_FAILED;
+    if (status == PL_EUSAGE) return CLI_USAGE;
+    return status == CLI_USAGE || status == CLI_INTERRUPTED ? status : CLI_FAILED;
 }
 
 bool cli_can_erase(void) {

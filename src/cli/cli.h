@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 /* One file per command; each returns an exit status. argv[0] is the command's name. */
 int cli_train(int argc, char **argv);
@@ -145,6 +145,7 @@ struct cli_progress {
     char name[64];                /* printed first */
     double time, updates, epochs; /* the limits of the run; 0 if unknown */
     enum cli_progress_how how;    /* what is printed without a terminal; QUIET: nothing at all */
+    bool replays;                 /* exactly: workers join when its events say so */
     bool refreshes;               /* a line that is refreshed */
     struct pl_point last;         /* the last evaluation */
     bool scored;                  /* there was one */

@@ -167,7 +167,7 @@ static const char *const man_status[] = {
     "Bad usage; one line on standard error says what to type instead.",
     "item",
     "130",
-    "A second signal ended the program at once.",
+    "A signal interrupted the command before it had its result, or a second one ended it at once.",
     NULL};
 
 void cli_man(FILE *out, const struct cli_command *commands) {

@@ -45,7 +45,7 @@ int cli_signal(int number) {
 }
 
 static void progress_on_signal(int number) {
-    if (cli_signal(number) > 1) _exit(130);
+    if (cli_signal(number) > 1) _exit(CLI_INTERRUPTED);
 }
 
 void cli_catch_signals(void) {
@@ -203,7 +203,10 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
     progress_field(l, 10, "K %d", p->k);
     progress_field(l, 8, "stale %.2f/%llu", isfinite(p->staleness) ? p->staleness : 0,
                    (unsigned long long)p->staleness_max);
-    progress_field(l, 7, "workers %d/%d", p->workers, p->expected);
+    if (c->replays && p->workers == 0 && p->updates == 0) /* it is before the first event */
+        progress_field(l, 7, "workers -/%d", p->expected);
+    else
+        progress_field(l, 7, "workers %d/%d", p->workers, p->expected);
     progress_field(l, 11, "unused %llu", (unsigned long long)p->unused);
 }
 

@@ -215,9 +215,10 @@ static int race_run(struct race *r, const char *out, bool resumed) {
         return status;
     }
     if (!r->part) status = race_show(r);
-    if (cli_interrupted() && r->part) return CLI_FAILED;
+    if (cli_interrupted() && r->part) return CLI_INTERRUPTED;
     if (cli_interrupted())
-        return cli_fail(CLI_FAILED, "interrupted; 'paceline race --resume %s' goes on", r->out);
+        return cli_fail(CLI_INTERRUPTED, "interrupted; 'paceline race --resume %s' goes on",
+                        r->out);
     if (status == CLI_OK && !r->part) status = race_end(r);
     if (status != CLI_OK || failed == CLI_OK) return status;
     return cli_fail(failed,

@@ -157,13 +157,17 @@ void cli_race_run_ended(const struct race *r, const pl_run *run);
 enum race_bound { RACE_EXACT, RACE_AT_LEAST, RACE_AT_MOST };
 
 struct race_mean {
-    double mean, half; /* half: of the 95 % interval; NAN with one value, and of a factor */
+    double mean, half; /* half: of the 95 % interval; NAN with one value, and of a ratio */
     double low, high;  /* the 95 % interval; of a bound, the end that holds; NAN with one value */
     double within;     /* it is not known better than this; 0: it is exact */
     int n;             /* known values; 0: there is no mean */
     enum race_bound bound;
 };
 struct race_mean cli_race_mean(const double *x, int n);
+
+/* The geometric mean of ratios, with the interval of their logarithms: twice and half as fast are
+ * equally far from 1, and a over b is 1 by b over a. */
+struct race_mean cli_race_mean_ratio(const double *x, int n);
 double cli_race_shown(struct race_mean m); /* the mean, or the end of its interval that holds */
 
 double cli_race_within(const struct race *r); /* the resolution of times to the target; 0: exact */

@@ -40,6 +40,14 @@ struct race_mean cli_race_mean(const double *x, int n) {
     return m;
 }
 
+struct race_mean cli_race_mean_ratio(const double *x, int n) {
+    double logs[RACE_SEEDS] = {0};
+    for (int i = 0; i < n; i++) logs[i] = log(x[i]);
+    struct race_mean m = cli_race_mean(logs, n);
+    m.mean = exp(m.mean), m.low = exp(m.low), m.high = exp(m.high), m.half = NAN;
+    return m;
+}
+
 double cli_race_shown(struct race_mean m) {
     double end = m.bound == RACE_AT_LEAST ? m.low : m.high;
     return m.bound != RACE_EXACT && isnan(m.half) && isfinite(end) ? end : m.mean;
@@ -106,22 +114,20 @@ struct race_mean cli_race_time(const struct race *r, const struct race_entrant *
 
 struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
                                  const struct race_entrant *base) {
-    double x[RACE_SEEDS] = {0}; /* logarithms: twice and half as fast are equally far from 1 */
+    double x[RACE_SEEDS] = {0};
     double resolution = cli_race_within(r), within = 0;
     bool more = false, less = false;
     if (!base || race_lost(r, e) || race_lost(r, base)) return cli_race_mean(NULL, 0);
     for (int s = 0; s < r->n_seeds; s++) {
-        double ratio = race_seconds(base, s) / race_seconds(e, s);
-        x[s] = log(ratio);
+        x[s] = race_seconds(base, s) / race_seconds(e, s);
         /* of a quotient: the relative errors add up */
         double parts = 1 / race_seconds(base, s) + 1 / race_seconds(e, s);
-        within = fmax(within, ratio * resolution * parts);
+        within = fmax(within, x[s] * resolution * parts);
         more = more || race_censored(base, s);
         less = less || race_censored(e, s);
     }
     if (more && less) return cli_race_mean(NULL, 0); /* of two times that are both unknown */
-    struct race_mean m = cli_race_mean(x, r->n_seeds);
-    m.mean = exp(m.mean), m.low = exp(m.low), m.high = exp(m.high), m.half = NAN;
+    struct race_mean m = cli_race_mean_ratio(x, r->n_seeds);
     m.bound = more ? RACE_AT_LEAST : less ? RACE_AT_MOST : RACE_EXACT;
     if (more) m.high = NAN;
     if (less) m.low = NAN;

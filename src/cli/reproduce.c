@@ -114,7 +114,8 @@ static int reproduce_settings(struct reproduce *p) {
         int rc = reproduce_run(p, s);
         if (rc == CLI_OK && p->named && p->lacks[i])
             rc = cli_fail(CLI_FAILED, "setting %s cannot be run here: %s", s->name, p->lacks[i]);
-        if (cli_interrupted()) return cli_fail(CLI_FAILED, "interrupted; the same command goes on");
+        if (cli_interrupted())
+            return cli_fail(CLI_INTERRUPTED, "interrupted; the same command goes on");
         done[i] = rc == CLI_OK;
         if (rc != CLI_OK) failed = rc;
     }

@@ -74,9 +74,11 @@ static json_t *page_required(const struct reproduce *p, const struct claim_requi
     struct shown one = cli_shown(p, q);
     char words[PAGE_WORDS];
     cli_verdict_words(one.verdict, one.ours.n, words, sizeof words);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:s?}", "holds", q->text, "run", one.run,
-                     "other", one.other, "verdict", words, "mean", page_real(one.ours.mean), "half",
-                     page_real(one.ours.half), "seeds", one.ours.n, "bound", bound[one.ours.bound]);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:s?}", "holds", q->text, "run",
+                     one.run, "other", one.other, "verdict", words, "mean",
+                     page_real(one.ours.mean), "half", page_real(one.ours.half), "low",
+                     page_real(one.ours.low), "high", page_real(one.ours.high), "seeds",
+                     one.ours.n, "bound", bound[one.ours.bound]);
 }
 
 static json_t *page_commands(const struct reproduce *p, const struct claim *c) {
@@ -215,8 +217,8 @@ static char *page_html(const struct reproduce *p) {
             "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
             "td,th{text-align:left;padding:.2em .8em;border-bottom:1px solid #8884}"
             "pre{white-space:pre-wrap}:root{color-scheme:light dark}</style>\n"
-            "<h1>Claims of papers, %s form</h1>\n<p>paceline %s on %s; means over seeds with 95 "
-            "%% intervals.</p>\n",
+            "<h1>Claims of papers, %s form</h1>\n<p>paceline %s on %s; means over seeds, of "
+            "ratios geometric ones, with 95 %% intervals.</p>\n",
             cli_claim_forms[p->form], cli_claim_forms[p->form], pl_version(), machine);
     for (int i = 0; i < p->claims.n_claims; i++) {
         int seeds;

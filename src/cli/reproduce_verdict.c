@@ -1,12 +1,12 @@
 /* What the results of races show of a claim.
  *
  * A requirement is about the mean over seeds of a number: a figure of a run, or the ratio or the
- * difference of two, paired by seed. It is shown if the 95 % interval of that mean lies inside the
- * range, not shown if it lies outside, and cannot be told if it crosses an end. A run that ended
- * before its target would have needed at least the time it had, so its time is known between two
- * ends; a run that diverged never arrives. If the best of several learning rates is the lowest or
- * the highest of them, a rate that was not tried may be better: what that could change cannot be
- * told. */
+ * difference of two, paired by seed. The mean of ratios is the geometric one, as in a race. It is
+ * shown if the 95 % interval of that mean lies inside the range, not shown if it lies outside, and
+ * cannot be told if it crosses an end. A run that ended before its target would have needed at
+ * least the time it had, so its time is known between two ends; a run that diverged never arrives.
+ * If the best of several learning rates is the lowest or the highest of them, a rate that was not
+ * tried may be better: what that could change cannot be told. */
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
@@ -67,20 +67,30 @@ static void verdict_numbers(const json_t *lines, const char *entrant, const char
 
 /* --- means ------------------------------------------------------------------------------- */
 
+static int verdict_known(const bool *known) {
+    int n = 0;
+    for (int s = 0; s < RACE_SEEDS; s++) n += known[s];
+    return n;
+}
+
+/* A mean that is 0 or infinite. */
+static struct race_mean verdict_end(double mean, int n) {
+    return (struct race_mean){.mean = mean, .half = 0, .low = mean, .high = mean, .n = n};
+}
+
 /* The mean of numbers from below: infinite ones count as the largest that is finite. */
-static struct race_mean verdict_mean(const double *x, const bool *known) {
+static struct race_mean verdict_mean(const double *x, const bool *known, bool ratios) {
     double finite[RACE_SEEDS], most = -(double)INFINITY;
     for (int s = 0; s < RACE_SEEDS; s++)
         if (known[s] && isfinite(x[s])) most = fmax(most, x[s]);
-    for (int s = 0; s < RACE_SEEDS; s++)
+    for (int s = 0; s < RACE_SEEDS; s++) {
         finite[s] = !known[s] ? (double)NAN : isfinite(x[s]) ? x[s] : most;
-    struct race_mean m = cli_race_mean(finite, RACE_SEEDS);
-    if (m.n == 0) {
-        for (int s = 0; s < RACE_SEEDS; s++) m.n += known[s];
-        m.mean = m.n ? (double)INFINITY : (double)NAN;
-        m.half = 0;
+        if (ratios && finite[s] == 0) return verdict_end(0, verdict_known(known));
     }
-    return m;
+    struct race_mean m =
+        ratios ? cli_race_mean_ratio(finite, RACE_SEEDS) : cli_race_mean(finite, RACE_SEEDS);
+    int n = verdict_known(known);
+    return m.n == 0 && n > 0 ? verdict_end((double)INFINITY, n) : m;
 }
 
 static bool verdict_any_infinite(const struct verdict_numbers *x) {
@@ -91,7 +101,7 @@ static bool verdict_any_infinite(const struct verdict_numbers *x) {
 
 /* How good an entrant is, smaller being better. Not all of its runs may have arrived. */
 static double verdict_rank(const struct verdict_numbers *x, const char *figure) {
-    double mean = verdict_mean(x->low, x->known).mean;
+    double mean = verdict_mean(x->low, x->known, false).mean;
     if (verdict_higher_is_better(figure)) return -mean;
     return verdict_any_infinite(x) ? mean + 1e12 : mean;
 }
@@ -137,13 +147,19 @@ static void verdict_pair(struct verdict_numbers *x, const struct verdict_numbers
 static enum verdict verdict_judge(const struct verdict_numbers *x, const struct claim_required *q,
                                   struct race_mean *ours) {
     bool open = verdict_any_infinite(x);
-    struct race_mean low = verdict_mean(x->low, x->known), high = verdict_mean(x->high, x->known);
-    double least = low.mean - low.half, most = open ? (double)INFINITY : high.mean + high.half;
+    bool ratios = q->how == CLAIM_OVER;
+    struct race_mean low = verdict_mean(x->low, x->known, ratios);
+    struct race_mean high = verdict_mean(x->high, x->known, ratios);
+    double least = low.low, most = open ? (double)INFINITY : high.high;
     *ours = low;
     for (int s = 0; s < RACE_SEEDS; s++)
         if (x->known[s] && x->low[s] < x->high[s])
             ours->bound = open ? RACE_AT_LEAST : RACE_AT_MOST;
-    if (ours->bound == RACE_AT_MOST) ours->mean = high.mean;
+    if (ours->bound == RACE_AT_LEAST) ours->high = NAN;
+    if (ours->bound == RACE_AT_MOST) {
+        ours->mean = high.mean, ours->half = high.half;
+        ours->low = NAN, ours->high = high.high;
+    }
     if (low.n < 2 || isnan(least) || isnan(most)) return VERDICT_OPEN;
     if (least >= q->least && most <= q->most) return VERDICT_SHOWN;
     return most < q->least || least > q->most ? VERDICT_NOT : VERDICT_OPEN;
@@ -226,6 +242,10 @@ void cli_shown_words(struct race_mean m, char *out, size_t max) {
     static const char *const bound[] = {"", "≥ ", "≤ "};
     snprintf(out, max, "%s", m.n > 0 && isinf(m.mean) ? "infinite" : "-");
     if (m.n == 0 || !isfinite(m.mean)) return;
-    snprintf(out, max, "%s%.4g", bound[m.bound], m.mean);
-    if (m.bound == RACE_EXACT && isfinite(m.half)) cli_append(out, max, " ± %.2g", m.half);
+    snprintf(out, max, "%s%.4g", bound[m.bound], cli_race_shown(m));
+    if (m.bound != RACE_EXACT) return;
+    if (isfinite(m.half))
+        cli_append(out, max, " ± %.2g", m.half);
+    else if (m.low < m.high)
+        cli_append(out, max, " (%.4g to %.4g)", m.low, m.high);
 }

@@ -55,7 +55,7 @@ static void summary_print(const pl_run *run, bool target) {
     double workers = pl_run_number(run, "workers");
     if (pl_run_diverged(run)) printf("  %-18s %s\n", "diverged", pl_run_text(run, "diverged"));
     printf("  %-18s %s (%s), %.0f worker%s", "method", pl_run_text(run, "method"),
-           pl_run_text(run, "policy"), workers, workers == 1 ? "" : "s");
+           pl_run_text(run, "choices"), workers, workers == 1 ? "" : "s");
     bool learns = isfinite(pl_run_number(run, "loss")) || pl_run_diverged(run);
     if (learns) printf(", lr %.3g", pl_run_number(run, "lr"));
     if (learns && isfinite(pl_run_number(run, "batch")))
@@ -241,7 +241,7 @@ int cli_report(pl_run *run, bool json, pl_setup *setup) {
                                   : "try a smaller --lr";
     const struct pl_worker_report *reports;
     bool interrupted = cli_interrupted() && !pl_run_text(run, "trouble");
-    if (interrupted) cli_fail(CLI_FAILED, "interrupted; these are the results so far");
+    if (interrupted) cli_fail(CLI_INTERRUPTED, "interrupted; these are the results so far");
     if (json) {
         summary_json(run);
     } else {
@@ -250,7 +250,7 @@ int cli_report(pl_run *run, bool json, pl_setup *setup) {
         summary_written(setup);
     }
     if (interrupted) /* for a real run this is an orderly end */
-        return pl_run_workers(run, &reports) ? CLI_OK : CLI_FAILED;
+        return pl_run_workers(run, &reports) ? CLI_OK : CLI_INTERRUPTED;
     if (pl_run_text(run, "replay")) /* the replay of a run that diverged must diverge */
         return pl_run_number(run, "replay.same") > 0
                    ? CLI_OK

@@ -193,6 +193,13 @@ static int measured_recorded_list(const char *file, const struct pl_recording *r
         list->at[list->n++] =
             (struct measured){(uint32_t)e->worker + 1, fmin(seconds, PL_DELAY_MAX)};
     }
+    double missing = pl_recording_missing(r);
+    if (missing > PL_MEASURED_MISSING)
+        return pl_fail(why, PL_EDATA,
+                       "recording '%.200s' has no times for %.0f %% of its tasks, which were "
+                       "cancelled or lost because they were slow; record a run that cancels none, "
+                       "as with --method async or sync, or give --delay",
+                       file, 100 * missing);
     if (list->n > 0) return PL_OK;
     return pl_fail(why, PL_EDATA,
                    "recording '%.200s' has no finished task, so it has no delays to draw from",

@@ -5,7 +5,8 @@
  * from 1; '#' begins a comment. In a recording, every task that arrived and was not rejected
  * counts, from its start to its arrival, divided by its mini-batches. A worker that finished no
  * task shares the times of the next one that did. If there are more workers than were measured, the
- * measurements are used in turn. */
+ * measurements are used in turn. A recording is refused if most of its tasks have no time: they
+ * were cancelled, and those that were not are the fastest. */
 #ifndef PL_TIMING_MEASURED_H
 #define PL_TIMING_MEASURED_H
 
@@ -13,6 +14,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+
+#define PL_MEASURED_MISSING 0.5 /* more than this fraction of tasks without a time is too much */
 
 struct pl_measured; /* one sample per worker */
 

@@ -458,3 +458,17 @@ bool pl_recording_is_real(const struct pl_recording *r) {
     char run[200]; /* the description begins with the run's id and kind */
     return pl_recording_line(r->text, "run", run, sizeof run) && strstr(run, "\"kind\":\"train\"");
 }
+
+/* Tasks are numbered as they start: those that are missing did not come back. */
+double pl_recording_missing(const struct pl_recording *r) {
+    uint64_t n_back = 0, n_started = 0, *last = calloc((size_t)r->n_workers, sizeof *last);
+    for (size_t i = 0; last && i < r->n_events; i++) {
+        const struct pl_event *e = &r->event[i];
+        if (e->kind != PL_ARRIVE && e->kind != PL_REJECT) continue;
+        n_started += e->task - last[e->worker];
+        last[e->worker] = e->task;
+        n_back++;
+    }
+    free(last);
+    return n_started ? 1 - (double)n_back / (double)n_started : 0;
+}

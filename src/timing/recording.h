@@ -52,6 +52,10 @@ struct pl_recording {
 int pl_recording_read(const char *path, struct pl_recording *out, struct pl_why *why);
 void pl_recording_free(struct pl_recording *r);
 
+/* The fraction of tasks that did not come back, before the last one that did: they were cancelled
+ * or lost, most of them because they were slow. */
+double pl_recording_missing(const struct pl_recording *r);
+
 /* Tells whether `path` begins like a recording. */
 bool pl_recording_is(const char *path);
 

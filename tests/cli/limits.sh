@@ -45,7 +45,7 @@ status=$?
 if grep -q 'bit for bit' out; then
     echo "the replay had ended before it was interrupted"
 else
-    [ $status -eq 1 ] || fail "an interrupted replay ended with $status"
+    [ $status -eq 130 ] || fail "an interrupted replay ended with $status"
     grep -q 'interrupted' err || fail "an interrupted replay says: $(cat err)"
     grep -q 'interrupted after' out || fail "and: $(cat out)"
     grep -q 'differs' out err && fail "an interrupted replay differs"

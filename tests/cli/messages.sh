@@ -95,6 +95,8 @@ grep -q '^  attack    signflip:f=2,scale=-100$' err || fail "no attack in the he
 grep -q 'the run diverged: .*workers were hostile (--attack)' err || fail "$(cat err)"
 lacks "try a smaller" err
 grep -q '^  method  .*, lr 0.1, batch 32$' out || fail "no rate: $(cat out)"
+"$PACELINE" simulate --model quadratic --method async --correct gap --updates 9 >out 2>err
+grep -q '^  method  *async (kasync:k=1, correct gap), ' out || fail "no correction: $(cat out)"
 "$PACELINE" simulate --data digits --workers 2 --epochs 1 --updates 1 --record rec >out 2>err ||
     fail "$(cat err)"
 grep -q 'limits    1 update, 1 epoch$' err || fail "$(grep limits err)"

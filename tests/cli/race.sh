@@ -234,7 +234,8 @@ while [ "$(cat stopped/results.jsonl 2>/dev/null | wc -l)" -lt 2 ] && kill -0 $p
     sleep 0.1
 done
 kill -INT $pid
-wait $pid && fail "an interrupted race has status 0"
+wait $pid
+[ $? -eq 130 ] || fail "an interrupted race has another status than 130"
 has '^sync '
 has '^kasync@updates=100000000 *not run'
 has '^kasync@updates=100000000 did not run\.$'
@@ -295,7 +296,8 @@ has '^sync '
 grep -q '"why": *"failed"' crash/run.json || fail "a race that failed: $(cat crash/run.json)"
 begin ctrl-c
 kill -INT $pid "$child" "$other" # as a terminal does
-wait $pid && fail "an interrupted race has status 0"
+wait $pid
+[ $? -eq 130 ] || fail "an interrupted race has another status than 130"
 [ "$(wc -l <ctrl-c/results.jsonl)" -eq 4 ] || fail "results of an interrupted race"
 grep -q 'ended by signal' err && fail "an interrupted race: $(cat err)"
 begin orphans

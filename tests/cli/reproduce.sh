@@ -20,6 +20,12 @@ setting loss
   quick --updates 40 --seeds 3
   full  --updates 80 --seeds 3
 
+setting pair
+  race  race sync ksync:k=3 --workers 4 --delay exp:mean=1 --model quadratic --lr 0.1
+        --target-loss 2 --updates 400
+  quick --seeds 3
+  full  --seeds 4
+
 claim fewer-is-faster
   says     Two of four are faster than four of four.
   paper    nobody 2026
@@ -49,6 +55,15 @@ claim arrives
   expected shown
   holds    time_to_target of loss/async@lr=1e6 over loss/sync@lr=* is at least 1
   note     A & B < C.
+
+claim ratio
+  says     A ratio is the factor of the race.
+  paper    nobody 2026
+  reports  nothing
+  expected shown
+  holds    time_to_target of pair/sync over pair/ksync:k=3 is at least 1
+  holds    time_to_target of pair/ksync:k=3 over pair/sync is at most 1
+  holds    time_to_target of loss/sync@lr=0.1 over loss/sync@lr=0.05 is at most 1
 END
 small="--claims small.txt --quiet"
 
@@ -65,7 +80,7 @@ refused "more-is-faster: 'time_per_update of .* is not FIGURE" reproduce --claim
 sed 's/over times/over tim/' small.txt >bad.txt
 refused "there is no setting of" reproduce --claims bad.txt
 sed 's/^  paper/  papers/' small.txt >bad.txt
-refused "line 15: unknown word 'papers'" reproduce --claims bad.txt
+refused "line 21: unknown word 'papers'" reproduce --claims bad.txt
 
 echo "-- verdicts"
 # shellcheck disable=SC2086
@@ -80,6 +95,22 @@ grep -q '^ "date": "20[0-9-]*",' reproduce/quick.json || fail "quick.json lacks 
 [ "$(grep -c '"seconds": [0-9]' reproduce/quick.json)" -ge 4 ] ||
     fail "quick.json lacks seconds: $(grep '"seconds"' reproduce/quick.json)"
 grep -q '"other": "sync@lr=0' reproduce/quick.json || fail "quick.json lacks the best entrant"
+# shellcheck disable=SC2086
+has 'over pair/ksync:k=3 is at least 1: [0-9.]* ([0-9.]* to [0-9.]*), shown$'
+python3 - <<'END' || fail "a ratio is not the factor of the race"
+import json
+claim = [c for c in json.load(open("reproduce/quick.json"))["claims"] if c["name"] == "ratio"][0]
+above, below, bound = claim["required"]
+for setting, ours, entrant in ("pair", above, "ksync:k=3"), ("loss", bound, "sync@lr=0.05"):
+    ranking = json.load(open(f"reproduce/quick/{setting}/race.json"))["ranking"]
+    factor = [row["factor"] for row in ranking if row["method"] == entrant][0]
+    assert {k: ours[k] for k in factor.keys() & ours.keys()} == {
+        k: factor[k] for k in factor.keys() & ours.keys()}, (ours, factor)
+    assert ours["half"] is None and ours["high"] > ours["mean"], ours
+assert bound["low"] is None and bound["bound"] == "at most", bound
+assert above["low"] < above["mean"], above
+assert abs(above["mean"] * below["mean"] - 1) < 1e-9, (above, below)
+END
 # shellcheck disable=SC2086
 refused '^paceline: 1 claim that is expected to be shown is not$' reproduce $small --full --check \
     exactly
@@ -100,7 +131,7 @@ refused "remove 'reproduce/quick/times' to run it again" reproduce --claims othe
 # shellcheck disable=SC2086
 works reproduce $small --json --quick
 python3 -c 'import json; print([c["verdict"] for c in json.load(open("out"))["claims"]])' >verdicts
-grep -q "\['shown', 'not shown', 'cannot be told with 4 seeds', 'shown'\]" verdicts ||
+grep -q "\['shown', 'not shown', 'cannot be told with 4 seeds', 'shown', 'shown'\]" verdicts ||
     fail "the object: $(cat out)"
 
 echo "-- the command of a setting can be pasted into a shell"
@@ -127,7 +158,7 @@ until [ -s cut/quick/times/results.jsonl ] || [ $tries = 600 ]; do
 done
 kill -INT $pid
 wait $pid
-[ $? -eq 1 ] || fail "interrupted with another status than 1"
+[ $? -eq 130 ] || fail "interrupted with another status than 130"
 grep -q 'interrupted; the same command goes on' err || fail "interrupted: $(cat err)"
 [ "$(wc -l <cut/quick/times/results.jsonl)" -lt 27 ] || fail "it was not interrupted"
 

@@ -300,6 +300,29 @@ TEST(recorded_delays_in_order) {
     assert_true(pl_delay_draw(d, 3, 2, 1, 1) == 18);
 }
 
+/* The tasks of one worker that came back: all others were cancelled. */
+static int open_with_tasks(const uint64_t *task, size_t n, struct pl_why *why) {
+    struct line l[8] = {{.kind = 1}};
+    struct pl_delay *d;
+    char spec[PL_SPEC_MAX];
+    for (size_t i = 0; i < n; i++)
+        l[i + 1] = (struct line){.kind = i == 0 ? 3 : 2,
+                                 .now = task[i] * S,
+                                 .task = task[i],
+                                 .began = (task[i] - 1) * S};
+    snprintf(spec, sizeof spec, "recording:%s", encoded("tasks.rec", "", 1, 1, l, n + 1));
+    int rc = pl_delay_open(spec, 1, 1, &d, why);
+    if (!rc) pl_delay_free(d);
+    return rc;
+}
+
+TEST(delays_of_cancelled_tasks_are_unknown) {
+    struct pl_why why;
+    assert_int_equal(open_with_tasks((const uint64_t[]){1, 2, 6}, 3, &why), 0);
+    assert_int_equal(open_with_tasks((const uint64_t[]){1, 2, 7}, 3, &why), PL_EDATA);
+    assert_non_null(strstr(why.text, "no times for 57 % of its tasks"));
+}
+
 TEST(recorded_delays_at_random) {
     int n[5] = {0};
     struct pl_delay *d = law("recording:%s,order=random", measured(1), 3);
@@ -352,7 +375,7 @@ TEST(plans_take_recordings) {
 static int teardown(void **state) {
     static const char *const names[] = {"a.rec",    "small.rec",   "kept",       "long",
                                         "line",     "cut.rec",     "seconds",    "measured.rec",
-                                        "none.rec", "flipped.rec", "hostile.rec"};
+                                        "none.rec", "flipped.rec", "hostile.rec", "tasks.rec"};
     return recorded_end(names, sizeof names / sizeof *names);
 }
 
