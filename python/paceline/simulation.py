@@ -342,8 +342,9 @@ def simulate(
 
     `vectors` says where the versions of the model and the gradients are: "host", in the library's
     memory, or "device", on the GPU of the model, which has fewer rules. "auto" is "device" if the
-    model is on a GPU. Buffers of the model (the statistics of BatchNorm) exist once and are
-    updated by every gradient in the order of virtual time.
+    model is on a GPU; the default method is kasync there, because auto has a rule that a GPU has not.
+    Buffers of the model (the statistics of BatchNorm) exist once and are updated by every gradient in
+    the order of virtual time.
 
     >>> model, x = torch.nn.Linear(2, 1), torch.ones(8, 2)
     >>> run = paceline.simulate(model=model, loss=torch.nn.functional.mse_loss, data=(x, x[:, :1]),
@@ -362,6 +363,9 @@ def simulate(
     on_gpu = first is not None and first.is_cuda
     if vectors == "device" and not on_gpu:
         raise UsageError("vectors='device' needs a model on a CUDA device; use vectors='host'")
+    on_device = on_gpu and vectors != "host"
+    if on_device and "policy" not in options:
+        options.setdefault("method", "kasync")
     setup = Setup(on_point=on_point, on_log=on_log, **options)
     net = _Net(model, loss, torch)
     try:
@@ -371,9 +375,8 @@ def simulate(
         devices = [net.device] if on_gpu else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(int(setup.get("seed")))
-            if not on_gpu or vectors == "host":
-                return _OnHost(setup, net, train, held).run()
-            return _OnDevice(setup, net, train, held).run()
+            host = _OnDevice if on_device else _OnHost
+            return host(setup, net, train, held).run()
     except BaseException:
         net.restore()
         raise

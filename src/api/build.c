@@ -20,7 +20,8 @@
 #include "sys/pool.h"
 #include "transport/transport.h"
 
-#define DEFAULT_METHOD "kasync"
+#define DEFAULT_METHOD "auto"
+#define PARTS_METHOD "kasync" /* the default if parts are given: auto was measured as it is */
 #define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
 #define TARGET_UPDATES 100000 /* if only a target would end the run */
@@ -32,6 +33,15 @@
 static int build_choice(const struct pl_family *family, const char *spec, int n_workers,
                         struct pl_choice *out, struct pl_why *why) {
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
+}
+
+/* The method of a setup that names none. */
+static const char *build_usual(const struct pl_setup *s) {
+    const struct pl_model_kind *kind = pl_setup_kind(s);
+    if (kind && kind->method) return kind->method;
+    for (int i = 0; i < PL_N_COLUMNS; i++)
+        if (s->conf.column[i][0]) return PARTS_METHOD;
+    return DEFAULT_METHOD;
 }
 
 /* The default of a column: the first entry of its family that goes with the policy. */
@@ -48,9 +58,8 @@ int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why
     snprintf(b->method, sizeof b->method, "custom");
     if (method) {
         const struct pl_recipe *recipe;
-        const struct pl_model_kind *kind = pl_setup_kind(s);
-        const char *usual = kind && kind->method ? kind->method : DEFAULT_METHOD;
-        int rc = pl_recipe_resolve(c->method[0] ? c->method : usual, &recipe, spec, why);
+        const char *name = c->method[0] ? c->method : build_usual(s);
+        int rc = pl_recipe_resolve(name, &recipe, spec, why);
         if (rc) return rc;
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
         if (recipe->schedule) b->schedule = recipe->schedule;

@@ -58,8 +58,8 @@
 
 const struct pl_opt pl_setup_opts[] = {
     SPEC("method", method, "", SIMULATE | TRAIN | KEPT,
-         "published method and options of its parts: kasync:k=4 (default: kasync, and fpsgd for "
-         "model mf, unless --policy is given)"),
+         "published method and options of its parts: kasync:k=4 (default: auto; kasync if other "
+         "parts are given, custom with --policy; for model mf fpsgd)"),
     SPEC("policy", column[PL_COLUMN_POLICY], "", COLUMN,
          "when the model is updated, and which workers compute next"),
     SPEC("tuner", column[PL_COLUMN_TUNER], "", COLUMN, "how K and the staleness bound change"),

@@ -12,19 +12,19 @@
     extern struct type __wrap_##symbol;                                                            \
     struct type __wrap_##symbol;
 
-/* Policies that wait for another number of results than K. */
-#define POLICIES(X) X(ksync, -1) X(kasync, -1) X(kbatchasync, 1)
+/* Policies that wait for one result less than K. */
+#define POLICIES(X) X(ksync) X(kasync) X(kbatchasync)
 
 /* Rules without one of their functions: two corrections that do not damp, and elastic averaging
  * that does not pull the worker. */
 #define RULES(X) X(correct, gap, apply) X(correct, distance, factor) X(local, elastic, pull)
 #define FAMILIES(X) X(correct) X(local)
 
-#define X(name, more)                                                                              \
+#define X(name)                                                                                    \
     WRAPPED(pl_policy, pl_policy_##name)                                                           \
     static struct pl_knobs name##_knobs(const void *conf) {                                        \
         struct pl_knobs knobs = __real_pl_policy_##name.knobs(conf);                               \
-        if (knobs.k + (more) > 0) knobs.k += (more);                                               \
+        if (knobs.k > 1) knobs.k--;                                                                \
         return knobs;                                                                              \
     }
 POLICIES(X)
@@ -50,7 +50,7 @@ RULES(X)
 
 __attribute__((constructor)) static void mutants_begin(void) {
     const char *given = getenv("MUTANT"), *mutant = given ? given : "none";
-#define X(name, more)                                                                              \
+#define X(name)                                                                                    \
     __wrap_pl_policy_##name = __real_pl_policy_##name;                                             \
     if (strcmp(mutant, #name) == 0) __wrap_pl_policy_##name.knobs = name##_knobs;
     POLICIES(X)
