@@ -1,7 +1,7 @@
 """Paceline's workers against DistributedDataParallel on Gloo, on this machine.
 
     python3 bench/ddp.py [--processes 2,4] [--models 4,17,60,resnet20] [--steps 60] [--slow 5]
-                         [--device cuda] [--repeat 3]
+                         [--device cuda] [--repeat 3] [--overlap]
     python3 bench/ddp.py --network https [--wire bf16]
 
 1. Without a straggler: median seconds per step of `sync` and of DDP, same model and mini-batches.
@@ -9,6 +9,8 @@
 2. With one worker slowed by --slow (0: not measured): seconds until the loss of DDP's --steps is
    reached by asynchronous updates.
 3. With --bare: median seconds per step of one asynchronous worker and of the bare PyTorch loop.
+
+With --overlap, the optimizer has the option of that name.
 
 With --network, all ranks but 0 reach the server over HTTP or HTTPS (PACELINE_KEYS names the folder of
 certificates), and only the first is measured (aims: at most 1.0 plain, 1.3 encrypted, 0.7 with bf16).
@@ -181,6 +183,7 @@ def main():
     p.add_argument("--slow", type=float, default=5)
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument("--bare", action="store_true")
+    p.add_argument("--overlap", action="store_true")
     p.add_argument("--device", default="cpu")
     p.add_argument("--method", default="async", help="with a straggler, and with --bare")
     p.add_argument("--lr", type=float, default=0.05)
@@ -194,6 +197,8 @@ def main():
     def same_for(n, model, slow):
         """What both sides are told."""
         options = {"wire": a.wire} if a.wire else {}
+        if a.overlap:
+            options["overlap"] = True
         if a.network:
             options["min_workers"] = n
         same = dict(n=n, model=model, steps=a.steps, slow=slow, lr=a.lr, device=a.device)

@@ -375,8 +375,9 @@ def simulate(
         devices = [net.device] if on_gpu else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(int(setup.get("seed")))
-            host = _OnDevice if on_device else _OnHost
-            return host(setup, net, train, held).run()
+            if on_device:
+                return _OnDevice(setup, net, train, held).run()
+            return _OnHost(setup, net, train, held).run()
     except BaseException:
         net.restore()
         raise

@@ -232,8 +232,8 @@ has err "warning: checkpoint 'hurt/checkpoint-0000000060.safetensors' is damaged
     --checkpoint-every 1 --quiet >out 2>err && fail "lr 1e6 does not diverge"
 has err 'is not finite and is not saved'
 # the same in the very last update, after which nobody computes
-"$PACELINE" train --method kasync --model quadratic --workers 1 --lr 1e6 --updates 7 --checkpoint last \
-    --quiet >out 2>err && fail "a model that could not be saved is success"
+"$PACELINE" train --method kasync --model quadratic --workers 1 --lr 1e6 --updates 7 \
+    --checkpoint last --quiet >out 2>err && fail "a model that could not be saved is success"
 has err 'the model after update 7 is not finite and is not saved; there is no checkpoint yet; these'
 if [ -e gone/latest ]; then
     "$PACELINE" eval gone --json >out 2>err && fail "eval does not say that it diverged: $(cat out)"

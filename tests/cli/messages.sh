@@ -107,8 +107,8 @@ grep -q '^paceline .*: replay, run ' err || fail "a replay without a header: $(c
 ! grep -q '[0-9]e-[0-9]* s' err || fail "a time with an exponent: $(cat err)"
 
 step "what was not saved is said once"
-"$PACELINE" train --method kasync --model quadratic --workers 1 --lr 1e6 --updates 7 --checkpoint last \
-    --quiet >out 2>err && fail "a model that could not be saved is success"
+"$PACELINE" train --method kasync --model quadratic --workers 1 --lr 1e6 --updates 7 \
+    --checkpoint last --quiet >out 2>err && fail "a model that could not be saved is success"
 [ "$(grep -c 'is not saved' err)" -eq 1 ] || fail "$(cat err)"
 
 step "the last worker"

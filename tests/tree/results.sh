@@ -13,7 +13,7 @@ results --check || fail "the pages are not those of docs/results: $(cat out)"
 
 # every claim of the program has a stored outcome, with the verdict that is expected
 "$PACELINE" reproduce | sed -n 's/^\([a-z0-9-]\{1,\}\)$/\1/p' | while read -r claim; do
-    grep -q "\"name\": \"$claim\"" docs/results/quick.json || echo "$claim"
+    grep -q "\"name\": \"$claim\"" docs/results/quick.json docs/results/full.json || echo "$claim"
 done >missing
 [ ! -s missing ] || fail "docs/results lacks $(cat missing)"
 "$python" - docs/results/quick.json <<'END' || fail "a stored outcome is not as expected"
@@ -38,7 +38,9 @@ done
 import json, sys
 claim = json.load(open(sys.argv[1] + "/docs/results/quick.json"))["claims"][0]
 outcome = {"form": "quick", "program": "9.9", "machine": "a machine", "date": "2031-01-02",
-           "seconds": 12.5, "claims": [dict(claim, seconds=12.5)]}
+           "seconds": 12.5}
+claim = {k: v for k, v in claim.items() if k not in outcome}
+outcome["claims"] = [dict(claim, seconds=12.5)]
 json.dump(outcome, open(sys.argv[1] + "/new.json", "w"))
 END
 cp -r docs/results kept-results
