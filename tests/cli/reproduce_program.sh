@@ -101,7 +101,7 @@ until [ -s reproduce/full/sinside/results.jsonl ] || [ $tries = 600 ]; do
 done
 kill -INT $pid
 wait $pid
-[ $? -eq 1 ] || fail "interrupted with another status than 1"
+[ $? -eq 130 ] || fail "interrupted with another status than 130"
 grep -q 'interrupted; the same command goes on' err || fail "interrupted: $(cat err)"
 rm -r sleeping reproduce/full/sinside/results.jsonl
 
