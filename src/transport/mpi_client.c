@@ -107,5 +107,12 @@ static int client_newest(struct pl_link *l, uint64_t wait_ns, float *out,
     return PL_EUSAGE; /* there are no evaluators */
 }
 
+static const float *client_final(const struct pl_link *l, uint64_t note[PL_NOTE_WORDS]) {
+    if (!l->left || pl_mpi_broken()) return NULL;
+    if (l->last.flags & WIRE_SHARED) pl_mpi_memory_sync(&l->memory);
+    for (int i = 0; i < PL_NOTE_WORDS; i++) note[i] = l->last.note[i];
+    return l->last.flags & WIRE_SHARED ? pl_mpi_memory_at(&l->memory, l->last.in) : l->final_w;
+}
+
 const struct pl_join_ops pl_mpi_join = {client_connect, client_pull,   client_lost, client_farewell,
-                                        client_say,     client_newest, NULL,        NULL};
+                                        client_say,     client_newest, NULL,        client_final};

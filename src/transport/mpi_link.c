@@ -157,6 +157,14 @@ static void link_map(struct pl_link *l, const struct pl_wire *offer) {
     link_send(l, &(struct pl_wire){.kind = WIRE_MAPPED, .flags = mapped});
 }
 
+static void link_receive_final(struct pl_link *l) {
+    l->final_w = link_vector(link_dim(l));
+    if (!l->final_w)
+        pl_mpi_break(pl_mpi_rank());
+    else
+        MPI_Irecv(l->final_w, (int)link_dim(l), MPI_FLOAT, 0, WIRE_FINAL, pl_mpi_comm(), &l->final);
+}
+
 static void link_read(struct pl_link *l) {
     const struct pl_wire w = l->in;
     switch (w.kind) {
@@ -178,6 +186,8 @@ static void link_read(struct pl_link *l) {
     case WIRE_SHUTDOWN:
         l->shutdown = true;
         l->n_chunks = w.task;
+        l->last = w;
+        if (w.flags & WIRE_WITH_VECTOR) link_receive_final(l);
         atomic_store(&l->flag, true);
         if (!l->exchange.open) return; /* the last message */
         break;
@@ -224,6 +234,12 @@ static bool link_has_vector(struct pl_link *l) {
            (chunks || !(l->fresh || l->unwanted) || !(l->order.flags & WIRE_WITH_CHUNKS));
 }
 
+static bool link_has_final(struct pl_link *l) {
+    int done = 1;
+    if (!pl_mpi_broken()) MPI_Test(&l->final, &done, MPI_STATUS_IGNORE);
+    return done;
+}
+
 static bool link_has_sent(struct pl_link *l) {
     int said = 1;
     if (!pl_mpi_broken()) MPI_Test(&l->saying, &said, MPI_STATUS_IGNORE);
@@ -248,6 +264,7 @@ static void link_free(struct pl_link *l) {
     pl_segment_free(&l->w);
     pl_segment_free(&l->out);
     pl_segment_free(&l->memory.segment);
+    free(l->final_w);
     free(l->say);
     free(l->answer);
     free(l);
@@ -258,7 +275,7 @@ static struct pl_link *link_new(const struct pl_range *range, int n_servers) {
     if (!l) return NULL;
     l->memory.segment.fd = -1;
     l->grace_ns = LINK_GRACE_NS;
-    l->saying = MPI_REQUEST_NULL;
+    l->saying = l->final = MPI_REQUEST_NULL;
     l->n_servers = n_servers;
     for (int i = 0; i < n_servers; i++) {
         l->range[i] = range[i];
@@ -338,7 +355,7 @@ void pl_mpi_leave(struct pl_link *l) {
         }
         bool received = link_has_vector(l), sent = link_has_sent(l);
         if (l->shutdown && l->chunks.n_total < l->n_chunks) received = false;
-        bool settled = bye && received && sent && pl_outbox_sent(&l->outbox) &&
+        bool settled = bye && received && sent && link_has_final(l) && pl_outbox_sent(&l->outbox) &&
                        pl_exchange_settled(&l->exchange);
         l->left = settled && link_read_all(l);
         if (l->exchange.open && !l->shutdown) began = now; /* others still work, and may ask */

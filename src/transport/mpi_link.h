@@ -42,6 +42,9 @@ struct pl_link {
     struct pl_cancel cancel;
     atomic_uint never; /* this thread sleeps here; nothing wakes it early */
 
+    struct pl_wire last;        /* the server's last message */
+    float *final_w;             /* [dim] the model that came with it, if that was sent */
+    MPI_Request final;          /* of which */
     bool left;                  /* both last messages were sent and received */
     uint64_t grace_ns;          /* within which the server must send its last message */
     union pl_wire_tail *say;    /* of a client: what it sends, */

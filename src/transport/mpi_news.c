@@ -9,12 +9,22 @@
 
 void pl_mpi_port_shut_worker(struct pl_port *p, int worker) {
     struct pl_mpi_worker *w = &p->worker[worker];
+    struct pl_mpi_mail *m = &p->mail[worker];
     if (w->presence >= PL_MPI_LEAVING) return;
+    bool joined = w->presence == PL_MPI_JOINED && p->final_w;
     w->presence = PL_MPI_LEAVING;
     w->waiting = false;
-    pl_mpi_port_send(
-        p, worker,
-        &(struct pl_wire){.kind = WIRE_SHUTDOWN, .task = p->mail[worker].chunks.n_total});
+    struct pl_wire last = {.kind = WIRE_SHUTDOWN, .task = m->chunks.n_total};
+    if (joined) {
+        last.flags = w->shares ? WIRE_SHARED : WIRE_WITH_VECTOR;
+        last.in = w->shares ? pl_port_memory_number(&p->memory, p->final_w) : 0;
+        memcpy(last.note, p->final_note, sizeof last.note);
+        pl_mpi_memory_sync(&p->memory);
+    }
+    pl_mpi_port_send(p, worker, &last);
+    if (last.flags & WIRE_WITH_VECTOR)
+        MPI_Isend(p->final_w, (int)p->dim, MPI_FLOAT, pl_mpi_port_rank(p, worker), WIRE_FINAL,
+                  pl_mpi_comm(), &m->final);
 }
 
 /* The worker has no order any more: one that waits is sent. */

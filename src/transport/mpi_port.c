@@ -4,6 +4,7 @@
  * port_wake(). */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sys/clock.h"
 #include "sys/futex.h"
@@ -57,6 +58,7 @@ static void port_listen(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++) {
         pl_outbox_new(&p->mail[w].outbox, pl_mpi_port_rank(p, w), WIRE_DOWN);
         pl_chunks_new(&p->mail[w].chunks);
+        p->mail[w].final = MPI_REQUEST_NULL;
         p->request[w] = MPI_REQUEST_NULL;
         p->request[p->n_workers + w] = MPI_REQUEST_NULL;
         p->request[2 * p->n_workers + w] = MPI_REQUEST_NULL;
@@ -344,12 +346,19 @@ static void port_wake(struct pl_port *p) {
 
 /* --- shutting down ----------------------------------------------------------------------- */
 
+static bool port_final_sent(struct pl_mpi_mail *m) {
+    int done = 0;
+    MPI_Test(&m->final, &done, MPI_STATUS_IGNORE);
+    return done;
+}
+
 /* The rank of a worker that has not left, or to or from which something is still being sent; 0: the
  * exchange is not settled; -1: all are done. */
 static int port_unsettled(struct pl_port *p) {
     for (int w = 0; w < p->n_workers; w++)
         if (pl_mpi_is_here(&p->worker[w]) || !pl_outbox_sent(&p->mail[w].outbox) ||
-            p->mail[w].chunks.moving || p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
+            !port_final_sent(&p->mail[w]) || p->mail[w].chunks.moving ||
+            p->request[p->n_workers + w] != MPI_REQUEST_NULL ||
             p->request[2 * p->n_workers + w] != MPI_REQUEST_NULL)
             return pl_mpi_port_rank(p, w);
     return pl_exchange_settled(&p->exchange) ? -1 : 0;
@@ -423,8 +432,20 @@ static bool port_hang_up(struct pl_port *p, int worker, bool again, const char *
     return false; /* a rank cannot be replaced */
 }
 
-static const struct pl_client_ops port_clients = {
-    .offer = port_offer, .is_client = port_is_client, .show = port_show, .hang_up = port_hang_up};
+static bool port_final(struct pl_port *p, const float *version,
+                       const uint64_t note[PL_NOTE_WORDS]) {
+    uint32_t number = pl_port_memory_number(&p->memory, version);
+    if (!p->conf.about || pl_port_memory_at(&p->memory, number) != version) return false;
+    p->final_w = version;
+    memcpy(p->final_note, note, sizeof p->final_note);
+    return true;
+}
+
+static const struct pl_client_ops port_clients = {.offer = port_offer,
+                                                  .is_client = port_is_client,
+                                                  .show = port_show,
+                                                  .hang_up = port_hang_up,
+                                                  .final = port_final};
 
 const struct pl_transport pl_mpi = {.name = "mpi",
                                     .brief = "workers are ranks of a job started by mpirun or srun",

@@ -54,7 +54,8 @@ struct pl_mpi_mail {
     struct pl_wire_terms terms; /* of the latest order */
     struct pl_outbox outbox;
     struct pl_chunks_out chunks;
-    bool exchanges; /* it may ask other ranks for vectors, or be asked */
+    MPI_Request final; /* of the model that the run ends with */
+    bool exchanges;    /* it may ask other ranks for vectors, or be asked */
 };
 
 struct pl_port {
@@ -75,6 +76,9 @@ struct pl_port {
     struct pl_port_conf conf; /* about NULL: workers are not clients */
     atomic_bool woken;
     atomic_uint wake_server; /* the server sleeps here */
+
+    const float *final_w; /* the model that the run ends with; NULL: clients are not sent any */
+    uint64_t final_note[PL_NOTE_WORDS];
 
     struct pl_exchange exchange;
     bool closed; /* all that exchange were sent CLOSE */

@@ -26,6 +26,7 @@
  *
  *                                          ◀──  HELLO    [+ struct pl_newcomer]
  *   WELCOME dim [+ struct pl_welcome]      ──▶           or REFUSED [+ a sentence] and SHUTDOWN
+ *   SHUTDOWN note [+ vector]               ──▶           with the model that the run ends with
  *                                          ◀──  RESULT   [+ the tensors it lacks] [+ vector]
  *                                          ◀──  WORD     [+ its text]
  *
@@ -62,7 +63,8 @@ enum { /* tags */
        WIRE_ASK,
        WIRE_STAYED,
        WIRE_CHUNK, /* of a vector of the server's: see mpi_chunks.h */
-       WIRE_TAIL   /* of a small message */
+       WIRE_TAIL,  /* of a small message */
+       WIRE_FINAL  /* the model that the run ends with */
 };
 
 enum wire_kind {
@@ -73,7 +75,7 @@ enum wire_kind {
     WIRE_PHASE, /* flags: enum pl_phase */
     WIRE_ORDER,
     WIRE_CANCEL,
-    WIRE_SHUTDOWN, /* task: the number of chunks that were sent */
+    WIRE_SHUTDOWN, /* task: the number of chunks that were sent; flags, note, in: the last model */
     WIRE_CLOSE, /* after SHUTDOWN, if vectors stayed with their writers: they are not asked for any
                    more */
     WIRE_BASE,
@@ -84,9 +86,9 @@ enum wire_kind {
     WIRE_WORD
 };
 
-#define WIRE_PROTOCOL 10
+#define WIRE_PROTOCOL 11
 
-/* flags of orders and results */
+/* flags of orders and results, and of the shutdown */
 #define WIRE_WITH_VECTOR 1 /* a vector follows */
 #define WIRE_WITH_TERMS 2  /* a struct pl_wire_terms follows */
 #define WIRE_STAYS 4       /* base and result stay with the worker */

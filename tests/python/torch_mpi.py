@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ while not opt.ended:
     opt.step(loss)
 opt.close()
 with open(f"rank{opt.rank}", "w") as f:
-    f.write(f"of {opt.world_size}")
+    f.write(f"of {opt.world_size}: {model[0].weight.flatten().tolist()}")
 """
 # A worker that asks for things, until one of them is the end of the run.
 ASKS = """
@@ -160,8 +161,9 @@ class Mpi(unittest.TestCase):
         self.assertEqual(there.returncode, 0, there.stderr)
         self.assertRegex(there.stdout, r"updates +12\b")
         self.assertIn("2 (MPI ranks)", there.stderr)
-        self.assertEqual(self.wrote(), ["of 2", "of 2"])
         expected = tensors(self.at("here"))
+        final = list(struct.unpack(f"{5 * width}f", expected["0.weight"]))
+        self.assertEqual(self.wrote(), [f"of 2: {final}"] * 2)
         self.assertGreater(len(expected), 8)
         self.assertEqual(tensors(self.at("saved")), expected)
         self.assertFalse(os.path.exists(self.at("unused")))
@@ -182,6 +184,8 @@ class Mpi(unittest.TestCase):
         done = self.job(server, [sys.executable, "-c", SCRIPT, "sgp", "4", "unused"])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('"updates":12,', done.stdout)
+        mean = list(struct.unpack("20f", tensors(self.at("saved"))["0.weight"]))
+        self.assertEqual(self.wrote(), [f"of 2: {mean}"] * 2)
 
     def test_requests(self) -> None:
         """A rate, a checkpoint and the end of the run, of those that may ask for them."""

@@ -297,7 +297,7 @@ class Session:
         if task.w:
             self._vector.load(task.w)
             self.version = int(task.version)
-        elif not self.role.serves and not self.role.over_mpi:
+        elif not self.role.serves:
             self.failure = "the server has sent no final weights"
 
     def _evaluate(self) -> None:
