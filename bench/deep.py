@@ -195,7 +195,7 @@ def main():
     p.add_argument("--seed", type=int, default=1, help="the first one")
     p.add_argument("--cifar10", default=os.environ.get("PACELINE_CIFAR10", ""), metavar="DIR",
                    help=f"folder of {FILES} …, or 'synthetic' (default: $PACELINE_CIFAR10)")  # fmt: skip
-    p.add_argument("--samples", type=int, help="train on so many pictures, and test on as many")
+    p.add_argument("--samples", type=int, help="train on N pictures, and test on as many")
     p.add_argument("--device", default="cuda")
     p.add_argument("--jobs", type=int, help="runs at once (default: all)")
     p.add_argument("--quiet", action="store_true", help="print no progress")
