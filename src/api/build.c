@@ -22,7 +22,7 @@
 
 #define DEFAULT_METHOD "auto"
 #define PARTS_METHOD "kasync" /* the default if parts are given: auto was measured as it is */
-#define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
+#define REAL_EVAL 1           /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
 #define TARGET_UPDATES 100000 /* if only a target would end the run */
 #define DATA_SEED 1           /* of generated data: the same set for every seed of a run */

@@ -43,14 +43,18 @@ static unsigned identity_reader(const char *kind) {
 }
 
 /* The delay law in force, or NULL: in a real run without --delay nothing is injected. */
-static const char *identity_delay(const struct pl_setup *s, const struct pl_built *b) {
-    return b->job.delay ? pl_setup_delay(s) : NULL;
+/* The law of delays; NULL: there is none, or the recording that is repeated has all times. */
+static const char *identity_delay(const struct pl_setup *s, const struct pl_built *b,
+                                  const char *kind) {
+    return b->job.delay && strcmp(kind, "replay") != 0 ? pl_setup_delay(s) : NULL;
 }
 
 /* The options, with what "auto" and defaults stand for in this run. */
-static void identity_resolve(const struct pl_setup *s, const struct pl_built *b, bool method,
+static void identity_resolve(const struct pl_setup *s, const struct pl_built *b, const char *kind,
                              struct pl_setup_conf *c) {
     const struct pl_job *job = &b->job;
+    const char *delay = identity_delay(s, b, kind);
+    bool method = strcmp(kind, "race") != 0;
     *c = s->conf;
     for (int i = 0; method && i < PL_N_COLUMNS; i++)
         snprintf(c->column[i], sizeof c->column[i], "%.511s", b->spec[i]);
@@ -58,7 +62,7 @@ static void identity_resolve(const struct pl_setup *s, const struct pl_built *b,
         snprintf(c->method, sizeof c->method, "%s", b->method);
     snprintf(c->lr_schedule, sizeof c->lr_schedule, "%.511s", b->schedule);
     snprintf(c->average, sizeof c->average, "%.511s", b->average);
-    if (identity_delay(s, b)) snprintf(c->delay, sizeof c->delay, "%s", identity_delay(s, b));
+    if (delay) snprintf(c->delay, sizeof c->delay, "%s", delay);
     c->updates = (int64_t)job->limits.updates;
     c->lr = job->rate.lr;
     c->eval_every = job->eval_every;
@@ -69,7 +73,7 @@ static void identity_options(struct pl_json *j, const struct pl_setup *s, const 
                              const char *kind) {
     char value[PL_SPEC_MAX];
     struct pl_setup_conf resolved;
-    identity_resolve(s, b, strcmp(kind, "race") != 0, &resolved);
+    identity_resolve(s, b, kind, &resolved);
     pl_json_open(j, "options", '{');
     for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
         if (!(o->flags & identity_reader(kind))) continue;
@@ -158,19 +162,22 @@ static void identity_resumed(struct pl_json *j, const struct pl_resumed *r) {
 
 #define IDENTITY_HEADER 8192
 
-void pl_method_choices(const char spec[][PL_SPEC_MAX], char *out, size_t max) {
-    snprintf(out, max, "%s", spec[PL_COLUMN_POLICY]);
+void pl_method_choices(const struct pl_built *b, char *out, size_t max) {
+    snprintf(out, max, "%s", b->spec[PL_COLUMN_POLICY]);
     for (int i = 0; i < PL_N_COLUMNS; i++) {
         const char *first = pl_column_family[i]->table[0]->name; /* the default is not mentioned */
-        size_t n = strcspn(spec[i], ":");
-        if (i == PL_COLUMN_POLICY || (n == strlen(first) && !strncmp(spec[i], first, n))) continue;
-        pl_append(out, max, ", %s %s", pl_column_family[i]->name, spec[i]);
+        size_t n = strcspn(b->spec[i], ":");
+        if (i == PL_COLUMN_POLICY || (n == strlen(first) && !strncmp(b->spec[i], first, n)))
+            continue;
+        pl_append(out, max, ", %s %s", pl_column_family[i]->name, b->spec[i]);
     }
+    if (b->job.average.kind != PL_AVERAGE_NONE && b->job.model)
+        pl_append(out, max, ", average %s", b->average);
 }
 
 static void identity_print_columns(const struct pl_built *b, char *out) {
     char choices[PL_CHOICES_MAX];
-    pl_method_choices(b->spec, choices, sizeof choices);
+    pl_method_choices(b, choices, sizeof choices);
     pl_append(out, IDENTITY_HEADER, "  method    %s: policy %s", b->method, choices);
     if (b->job.model) pl_append(out, IDENTITY_HEADER, ", lr %.3g", b->job.rate.lr);
     if (b->job.model && !b->job.model->kind->by_clients)
@@ -263,7 +270,7 @@ static void identity_print(const struct pl_setup *s, const struct pl_built *b, c
     if (strcmp(kind, "race") != 0) identity_print_columns(b, out);
     identity_print_workers(s, b, real, out);
     if (s->conf.attack[0]) pl_append(out, IDENTITY_HEADER, "  attack    %.200s\n", s->conf.attack);
-    const char *delay = identity_delay(s, b);
+    const char *delay = identity_delay(s, b, kind);
     if (delay)
         pl_append(out, IDENTITY_HEADER, "  delays    %.400s%s\n", delay,
                   real ? ", added to each task" : " per mini-batch");
@@ -329,7 +336,7 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
     identity_method(&j, b, kind);
     pl_json_whole(&j, "workers", (uint64_t)b->job.n_workers);
     pl_json_whole(&j, "seed", b->job.seed);
-    pl_json_text(&j, "delay", identity_delay(s, b));
+    pl_json_text(&j, "delay", identity_delay(s, b, kind));
     identity_limits(&j, &b->job.limits);
     identity_options(&j, s, b, kind);
     if (j.failed || !out->header || !out->command) {

@@ -8,7 +8,7 @@
 #include "api/setup.h"
 #include "learn/outcome.h"
 
-#define PL_ID_MAX 32 /* of an id, with its end */
+#define PL_ID_MAX 32        /* of an id, with its end */
 #define PL_CHOICES_MAX 4096 /* of what pl_method_choices writes */
 
 struct pl_identity {
@@ -22,8 +22,9 @@ struct pl_identity {
     double core_wait; /* share of the workers' time in which they waited for a core; or NAN */
 };
 
-/* The policy and the other columns that are not the default, as in "ksync:k=4, correct lag". */
-void pl_method_choices(const char spec[][PL_SPEC_MAX], char *out, size_t max);
+/* The policy, the other columns that are not the default, and the average of the weights, as in
+ * "ksync:k=4, correct lag". */
+void pl_method_choices(const struct pl_built *b, char *out, size_t max);
 
 /* The checkpoint that a run continues from. */
 struct pl_resumed {

@@ -29,7 +29,7 @@ struct pl_run *pl_run_new(const struct pl_built *built) {
     r->outcome = pl_outcome_none();
     memcpy(r->method, built->method, sizeof r->method);
     memcpy(r->spec, built->spec, sizeof r->spec);
-    pl_method_choices(built->spec, r->choices, sizeof r->choices);
+    pl_method_choices(built, r->choices, sizeof r->choices);
     r->n_workers = built->job.n_workers;
     r->has_k = ((const struct pl_policy *)built->job.policy.entry)->uses & PL_USES_K;
     r->seed = built->job.seed;

@@ -61,7 +61,7 @@ int cli_predict(int argc, char **argv) {
         .options = PL_FOR_PREDICT,
         .own = PL_FOR_PREDICT,
         .flag = flags,
-        .one_word = "predict takes one checkpoint: paceline predict CHECKPOINT --data DATA",
+        .one_word = "predict takes one checkpoint: paceline predict CHECKPOINT --data csv:FILE",
         .restores = true,
         .notes = "CHECKPOINT is a file written by train --checkpoint, or its folder (the latest "
                  "file is\n"

@@ -30,12 +30,14 @@ static bool watch_moved(const struct pl_gateway *g, struct seat *s, uint64_t now
 }
 
 /* Marks the requests whose connections were closed, and ends the seats of clients that have been
- * away for too long. Returns when to look again. */
+ * away for too long. Those that the server gave up wait for a client that may never ask: of more
+ * than there are places, the oldest end. Returns when to look again. */
 static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
     uint64_t now = pl_now_ns(), until = now + 10 * GATEWAY_SECOND;
     pl_lock_enter(g->lock);
     struct seat *next = NULL;
     bool moved = false, fewer = false;
+    int n_given_up = 0; /* the newest come first */
     for (struct seat *s = g->seats; s; s = next) {
         next = s->next;
         moved |= watch_moved(g, s, now);
@@ -46,6 +48,7 @@ static uint64_t watch_seats(struct pl_gateway *g, struct seat **away) {
         }
         uint64_t sure = watch_until(s), end = s->presence.seen_ns + pl_gateway_seat_patience(s);
         if (s->presence.state != PRESENCE_UNKNOWN && sure > now && sure < until) until = sure;
+        if (s->life == SEAT_GIVEN_UP && ++n_given_up > g->conf.n_clients) end = now;
         if (end <= now) s->life = SEAT_ENDED;
         struct seat *gone = pl_gateway_seat_remove(g, s);
         if (gone) {

@@ -71,7 +71,7 @@ static const char *auto_arms(const void *conf) {
 
 static const char *auto_check(const void *conf, const struct pl_run_info *info) {
     (void)conf;
-    return info->k <= info->n_workers ? NULL : "the first K is larger; begin with k=all or less";
+    return info->k <= info->n_workers ? NULL : "auto begins with at most k=all; use a smaller k";
 }
 
 /* --- the guard ------------------------------------------------------------------------------ */

@@ -33,7 +33,8 @@ grep -q "add task=regress" err || fail "$(cat err)"
 
 step "the method: auto, or kasync with the parts that are given"
 "$PACELINE" simulate --model quadratic --updates 1 >out 2>err
-grep -q "method    auto: policy kbatchasync:k=8, tuner auto," err || fail "$(cat err)"
+header="auto: policy kbatchasync:k=8, tuner auto, correct brake, average tail,"
+grep -q "method    $header" err || fail "$(cat err)"
 "$PACELINE" simulate --model quadratic --correct gap --updates 1 >out 2>err
 grep -q "method    kasync: policy kasync:k=4, correct gap," err || fail "$(cat err)"
 

@@ -110,6 +110,19 @@ class Runs(unittest.TestCase):
 
         together(1, worker)
 
+    def test_default_method(self):
+        """The wrapped optimizer is a part: kasync runs, not auto, and that is what is shown."""
+
+        def worker(role):
+            model = net()
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=role, updates=2)
+            self.assertEqual(opt.run.method, "kasync")
+            to_the_end(opt)
+            opt.close()
+            self.assertEqual(opt.summary()["run"]["method"], "kasync")
+
+        together(1, worker)
+
     def test_held_by_the_run(self):
         """The run holds the optimizer that it has made, so that one may be dropped."""
 

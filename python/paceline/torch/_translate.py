@@ -76,8 +76,11 @@ class Columns:
 
 def columns(options: Dict[str, Any]) -> Columns:
     """Looks up the method. Errors in specs are the server's to report: all ranks hear of them."""
+    given = {k: options[k] for k in _METHOD if options.get(k)}
+    if not given.keys() & {"method", "policy"}:
+        given["method"] = "kasync"  # the default with an optimizer, which becomes one of its parts
     try:
-        at = Setup(**{k: options[k] for k in _METHOD if options.get(k)}).method()
+        at = Setup(**given).method()
     except UsageError:
         at = Setup().method()
     return Columns(
