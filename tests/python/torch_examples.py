@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -202,9 +201,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(program.count(step), 1)
         for text in program.replace(step, ended), program:
             # a new port each time: a server may outlive its ranks a little
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0))
-                port = s.getsockname()[1]
+            port = free_port()
             ranks = []
             for rank in "0", "1":
                 env = dict(os.environ, RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")

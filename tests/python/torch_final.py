@@ -36,7 +36,7 @@ class Final(unittest.TestCase):
             opt = pl.Optimizer(sgd, model, method, role=role, updates=20, **options)
             to_the_end(opt, pause=0.001 * (1 + max(opt.rank, 0)))
             opt.close()
-            ended.insert(len(ended) if opt.rank else 0, (flat(model), opt.version))
+            ended.insert(len(ended) if role.rank else 0, (flat(model), opt.version))
 
         together(n, work, far)
         return ended
@@ -65,7 +65,7 @@ class Final(unittest.TestCase):
                 sgd = SGD(model.parameters(), lr=0.05)
                 opt = pl.Optimizer(sgd, model, "async", role=role)
                 loss = backward(opt, model)
-                if opt.rank == 0:
+                if role.rank == 0:  # opt.rank is 0 for a far worker that joins before
                     began.wait(LIMIT)
                     for _ in range(5):
                         opt.step(loss)
@@ -78,7 +78,7 @@ class Final(unittest.TestCase):
                     opt.step(loss)
                     self.assertTrue(opt.ended)
                     opt.close()
-                ended.insert(len(ended) if opt.rank else 0, (flat(model), opt.version))
+                ended.insert(len(ended) if role.rank else 0, (flat(model), opt.version))
 
             together(2, work, far)
             self.check_equal(ended, f"far={far}")
@@ -100,7 +100,7 @@ class Final(unittest.TestCase):
                 else:
                     closed.wait(LIMIT)
                     opt.close()
-                ended.insert(len(ended) if opt.rank else 0, (flat(model), opt.version))
+                ended.insert(len(ended) if role.rank else 0, (flat(model), opt.version))
 
             together(2, work, far)
             self.check_equal(ended, f"far={far}")
