@@ -42,8 +42,8 @@ static unsigned identity_reader(const char *kind) {
                                        : PL_FOR_SIMULATE;
 }
 
-/* The delay law in force, or NULL: in a real run without --delay nothing is injected. */
-/* The law of delays; NULL: there is none, or the recording that is repeated has all times. */
+/* The delay law in force; NULL in a real run without --delay, which injects nothing, and in a
+ * replay, whose recording has the times. */
 static const char *identity_delay(const struct pl_setup *s, const struct pl_built *b,
                                   const char *kind) {
     return b->job.delay && strcmp(kind, "replay") != 0 ? pl_setup_delay(s) : NULL;

@@ -357,7 +357,7 @@ static int commit_correct(struct pl_store *s, struct commit_job *job, double lr)
     struct store_group *g = &s->group;
     const struct pl_correct *c = s->correct;
     size_t n = (size_t)PL_TILES * (size_t)g->n;
-    bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
+    bool sums = pl_correct_sums(&s->conf.correct);
     if (sums) {
         if (!commit_room_sums(&s->work, n)) return PL_ENOMEM;
         job->sum = s->work.sums;

@@ -15,9 +15,7 @@ static int offload_refuse(struct pl_why *why, const char *family, const char *na
 int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why) {
     const struct pl_correct *correct = (const struct pl_correct *)conf->correct.entry;
     const struct pl_optim *optim = (const struct pl_optim *)conf->optim.entry;
-    bool sums =
-        correct->n_sums > 0 && (!correct->wants_sums || correct->wants_sums(conf->correct.conf));
-    if (sums || correct->id.conf_size > PL_OFFLOAD_CONF)
+    if (pl_correct_sums(&conf->correct) || correct->id.conf_size > PL_OFFLOAD_CONF)
         return offload_refuse(why, "correct", correct->id.name);
     if (optim->id.conf_size > PL_OFFLOAD_CONF) return offload_refuse(why, "optim", optim->id.name);
     /* a single weighted sum whose weights depend on no vector and whose condition always holds */

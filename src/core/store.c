@@ -387,9 +387,7 @@ int pl_store_lacks(struct pl_store *s, const uint64_t *absent, size_t n) {
 }
 
 bool pl_store_reads_twice(const struct pl_store *s) {
-    const struct pl_correct *c = s->correct;
-    bool sums = c->n_sums > 0 && (!c->wants_sums || c->wants_sums(s->conf.correct.conf));
-    return sums || s->geometry;
+    return pl_correct_sums(&s->conf.correct) || s->geometry;
 }
 
 bool pl_store_is_spoiled(const struct pl_store *s, int i) {

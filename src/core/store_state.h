@@ -141,4 +141,10 @@ int pl_offload_check(const struct pl_store_conf *conf, struct pl_why *why);
 int pl_store_offload(struct pl_store *s, const struct pl_optim_at *at, const double *weight,
                      const struct pl_version *next);
 
+/* Whether the correction needs sums over the whole vector. */
+static inline bool pl_correct_sums(const struct pl_choice *correct) {
+    const struct pl_correct *c = (const struct pl_correct *)correct->entry;
+    return c->n_sums > 0 && (!c->wants_sums || c->wants_sums(correct->conf));
+}
+
 #endif

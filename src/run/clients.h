@@ -13,7 +13,7 @@ struct server;
 
 /* There is one at a time. */
 struct pl_clients_evaluator {
-    int seat;                 /* -1: there is none */
+    int seat;                 /* -1: no evaluator has joined */
     uint64_t asked_ns;        /* when it last asked for a version, on the run's clock */
     bool due;                 /* it may have another version */
     bool reading;             /* it reads `held` */

@@ -162,7 +162,7 @@ nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, 
     return n;
 }
 
-/* A free place. If there is none, the client that has been silent for longest leaves. */
+/* A free place; if all are taken, that of the client that has kept silent longest. */
 static int lobby_place(struct pl_lobby *l) {
     int first = 0;
     for (int i = 0; i < PL_LOBBY_ROOM; i++) {
