@@ -1,0 +1,184 @@
+"""Pages of races: the board, the verdict, and the resolution of real times."""
+import json
+import os
+import re
+
+from page_checks import adds_up, check, drawn, open_page, paceline
+
+
+def race(b):
+    open_page(b, "race.html")
+    rows = b.run("[...document.querySelectorAll('#metric tbody tr')].map(r => r.textContent)")
+    check(len(rows) == 3 and any("gap-aware@lr=0.01" in r for r in rows), "the board: %s" % rows)
+    check(b.run("Page.loads[0].groups.every(g => g.runs.length === 2)"), "seeds are not grouped")
+    with open("race/race.json") as f:
+        told = json.load(f)
+    check(
+        b.run("Page.loads[0].groups.map(g => g.name)") == [r["method"] for r in told["ranking"]],
+        "the order is another",
+    )
+    said = b.run("[...document.querySelectorAll('#verdict p')].map(p => p.textContent)")
+    check(
+        told["verdict"] and said[: len(told["verdict"])] == told["verdict"],
+        "the page says %s, the race %s" % (said, told["verdict"]),
+    )
+    check(
+        said[0].startswith("With learning rates that were not tuned, "), "the headline: " + said[0]
+    )
+    above = b.run(
+        "Page.loads[0].groups.every(g => g.times.length < g.runs.length || g.finals.every(x => x >= 0.2))"
+    )
+    check(above, "a method that reached the target is shown below it")
+    heading = "document.querySelector('#metric h2').textContent"
+    b.run(
+        "[...document.querySelectorAll('#metric .bar button')].find(x => x.textContent === 'training loss').click()"
+    )
+    check(b.run(heading) == "Training loss over time", "the heading stays: " + b.run(heading))
+    check(b.run("Page.loads[0].target") == 0.2, "no target")
+    check("gap" in b.run("document.querySelector('#run select').textContent"), "no choice of runs")
+    b.run(
+        "const s = document.querySelector('#run select'); s.value = '2'; s.dispatchEvent(new Event('change'))"
+    )
+    b.frames(3)
+    check(drawn(b, "canvas.gantt") > 3, "the other run is not drawn")
+    adds_up(b, "the other run")
+    check(
+        b.run("document.querySelectorAll('.tried').length") == 0,
+        "rates of a race that was not tuned",
+    )
+    paceline(
+        "race sync async --workers 2 --data digits:samples=300,test=100 --model softmax "
+        "--target-accuracy 0.5 --updates 200 --out tuned"
+    )
+    paceline("report tuned -o tuned.html")
+    open_page(b, "tuned.html")
+    with open("tuned/race.json") as f:
+        told = json.load(f)["entrants"]
+    rows = b.run(
+        """[...document.querySelectorAll('.tried tbody tr')].map(
+        r => [r.cells[0].textContent, [...r.cells].slice(1).filter(c => c.textContent).length])"""
+    )
+    check(rows == [[e["name"], len(e["tried"])] for e in told], "rates tried: %s" % rows)
+    used = b.run(
+        """[...document.querySelectorAll('.tried strong')].map(
+        x => x.closest('table').tHead.rows[0].cells[x.parentNode.cellIndex].textContent)"""
+    )
+    check(
+        [float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used
+    )
+    paceline(
+        "race sync async@lr=0.01 --lr 0.1 --workers 2 --data digits:samples=300,test=100 "
+        "--model softmax --target-accuracy 0.99 --time 9 --out missed"
+    )
+    paceline("report missed -o missed.html")
+    open_page(b, "missed.html")
+    heads = b.run("[...document.querySelectorAll('#metric th')].map(x => x.textContent)")
+    check("training loss" in heads, "the order cannot be checked: %s" % heads)
+    if "training loss" in heads:
+        shown = b.run(
+            "[...document.querySelectorAll('#metric tbody tr')].map(r => r.cells[%d].textContent)"
+            % heads.index("training loss")
+        )
+        check(
+            len(shown) == 2 and float(shown[0]) < float(shown[1]),
+            "not the order of losses: %s" % shown,
+        )
+    check(
+        "Sorted by training loss, because no method reached the target."
+        in b.run("document.querySelector('#metric').textContent"),
+        "the order is not explained",
+    )
+    paceline("report race train mf -o all.html")
+    open_page(b, "all.html")
+    loads = b.run("Page.loads.map(l => [l.clock, l.groups.map(g => g.name).sort().join(' ')])")
+    check(
+        loads
+        == [
+            ["virtual", "async gap-aware@lr=0.01 sync"],
+            ["real", "kasync:k=2"],
+            ["virtual", "dsgd"],
+        ],
+        "clocks and workloads are not apart: %s" % loads,
+    )
+    check(
+        b.run("document.querySelectorAll('#metric, #metric-2, #metric-3').length") == 3,
+        "workloads are not apart",
+    )
+    said = b.run("document.querySelector('#verdict').textContent")
+    check(
+        "kasync:k=2 ended with" in said and not re.search("kasync[^.]*did not reach", said),
+        "no target, and missed it: " + said,
+    )
+    b.size(390, 800)
+    open_page(b, "all.html")
+    wide = b.run(
+        """[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > 391
+        && !e.closest('.scroll, .skip')).map(e => e.tagName + '.' + e.className + ' ' + e.parentElement.className)"""
+    )
+    check(
+        b.run("document.documentElement.scrollWidth") <= 390, "too wide for a phone: %s" % wide[:5]
+    )
+    wide = b.run(
+        "Page.parts.filter(p => p.chart).map(p => p.chart.u.bbox.width / devicePixelRatio)"
+    )
+    check(min(wide) > 200, "a figure is a strip on a phone: %s" % wide)
+    b.size(1200, 900)
+    b.pdf("race.pdf")
+    check(os.path.getsize("race.pdf") > 20000, "not printed")
+
+
+def resolution(b):
+    """Times of a real race, and of a real run, have no more digits than are known, and the page says how many."""
+    small = (
+        "--data digits:samples=300,test=50 --model softmax --workers 2 --delay const:t=0.002 "
+        "--target-loss 2 --time 20"
+    )
+    paceline("race sync async --real --tune no --out known " + small)
+    with open("known/race.json") as f:
+        told = json.load(f)
+    for row, seconds in zip(told["ranking"], (1.0437, 2.2611)):
+        row["time_to_target"].update(mean=seconds, half=None, within=0.08)
+        row["factor"].update(mean=1.0437 / seconds, half=None, within=0.051)
+    told["ranking"][1]["factor"].update(low=0.41, high=0.52)
+    with open("known/race.json", "w") as f:
+        json.dump(told, f)
+    paceline("report known -o known.html")
+    open_page(b, "known.html")
+    rows = b.run(
+        "[...document.querySelectorAll('#metric tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    )
+    check(
+        [r[2:4] for r in rows] == [["1.0 s", "1.0"], ["2.3 s", "0.5 (0.4 to 0.5)"]],
+        "digits: %s" % rows,
+    )
+    text = b.run("document.querySelector('#metric').textContent")
+    check("Times to target are known to ± 0.08 s." in text, "no resolution: " + text)
+    paceline("simulate --model quadratic --updates 30 --log-dir bowl")
+    paceline("race sync async --model quadratic --tune no --updates 30 --out bowls")
+    for name in ("bowl", "bowls"):
+        paceline("report -o", name + ".html", name)
+        open_page(b, name + ".html")
+        text = b.run("document.querySelector('#verdict').textContent")
+        check(
+            "quadratic, 8 workers" in text and "fashion" not in text,
+            "a model without data: " + text,
+        )
+    paceline("train --log-dir alone " + small)
+    points = [
+        dict(
+            time=t,
+            updates=10 * i,
+            epochs=i,
+            samples=i,
+            loss=loss,
+            test_loss=loss,
+            test_accuracy=0.5,
+        )
+        for i, (t, loss) in enumerate(((0, 3), (0.96, 2.5), (1.1274, 1.9)))
+    ]
+    with open("alone/points.jsonl", "w") as f:
+        f.writelines(json.dumps(p) + "\n" for p in points)
+    paceline("report alone -o alone.html")
+    open_page(b, "alone.html")
+    text = b.run("document.querySelector('#verdict').textContent")
+    check("after 1.0 ± 0.08 s." in text, "a run alone: " + text)
