@@ -19,6 +19,7 @@ from ._batches import Passes
 from ._evaluator import Evaluation
 from ._group import Group
 from ._hooks import hook
+from ._rate import Rate
 from ._reference import Reference
 from ._run import Run
 from ._saving import Saving
@@ -171,9 +172,6 @@ class Optimizer(torch.optim.Optimizer):
                 f"{at.method} compares gradients with one that rank 0 computes; give reference=, a "
                 "function of the model that returns its loss on samples you trust, and no group="
             )
-        self._first_rate = None if at.takes_steps else self._rule.rate(self.param_groups)
-        self._sent_rate: Any = self._rule.lr or None
-        self._said_rate = self._sent_rate  # without a result
         self._local = at.takes_steps  # the steps are taken here
         self._steps_left = 0
 
@@ -187,8 +185,7 @@ class Optimizer(torch.optim.Optimizer):
                 layout(self._vector, self._groups, self._rule),
                 self._local,
             )
-            if self._session.resumed or (self._session.owns and not run.role.serves):
-                self._sent_rate = None  # its server has begun with another rate, maybe
+            self._rate = Rate(self, self._rule, self._session)
             if brings and not self._session.resumed:
                 self._saving.send(brings)
             if reference and not at.reference_every:
@@ -340,28 +337,11 @@ class Optimizer(torch.optim.Optimizer):
         else:
             self._send_gradient(value)
 
-    def _send_rate(self, cancelled: bool = False) -> None:
-        """The rate of the owner counts: rank 0, or the worker with the token. It goes with the next
-        result, which the server may drop, or at once if the task is cancelled and will have none.
-        """
-        if self._session.owns:
-            rate = self._rule.rate(self.param_groups)
-            if rate != self._sent_rate or (cancelled and rate != self._said_rate):
-                with contextlib.suppress(RunError):  # if the run is over, the next task tells
-                    self._session.client.set_lr(rate)
-                    self._sent_rate = rate
-                    if cancelled:
-                        self._said_rate = rate
-        elif self._session.requests != "rank 0":
-            rate = self._rule.rate(self.param_groups)
-            if rate != self._first_rate:
-                self._session.unsent(f"lr has changed from {self._first_rate:g} to {rate:g}")
-
     def _send_gradient(self, loss: float) -> None:
         if self._session.role.follows:
             self._next_task()
             return
-        self._send_rate()
+        self._rate.send()
         absent = self._vector.without_gradient()
         if not self._session.may_lack:
             self._refuse_to_move(absent)
@@ -412,7 +392,7 @@ class Optimizer(torch.optim.Optimizer):
         self._batch = 0
         self.optimizer.zero_grad(set_to_none=True)
         if not self._local:
-            self._send_rate(cancelled=True)
+            self._rate.send(cancelled=True)
         self._next_task()
 
     # --- what a torch.optim.Optimizer has ------------------------------------------------------

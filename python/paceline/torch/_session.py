@@ -11,13 +11,11 @@ import functools
 import logging
 import os
 import secrets
-import signal
 import sys
-import threading
 import time
 import warnings
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -26,6 +24,7 @@ from .._client import SLICE, STEPS, WAIT, patience
 from .._interrupts import tell_briefly
 from .._roles import Role, joined
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
+from . import _sigterm
 from ._begin import begin
 from ._evaluator import Evaluator, Function
 from ._reference import Reference
@@ -41,26 +40,6 @@ _GRACE = 8  # seconds in which a run that failed writes its checkpoint
 _ALONE = 20  # seconds without any worker after which the run ends, unless one joins again
 _OWNER = "--requests TOKEN, and one worker with PACELINE_TOKEN=TOKEN in its environment"
 _EVICT = 1800  # seconds without a result after which a worker is frozen, as for torch.distributed
-
-_open: Set["Session"] = set()  # sessions that have a seat, or a server
-_terminated = False
-
-
-def _terminate(number: int, _: Any) -> None:
-    """SIGTERM: the process exits in good order: it leaves the run, or ends it if it is rank 0."""
-    global _terminated
-    _terminated = True
-    raise SystemExit(128 + number)
-
-
-def _watch_sigterm() -> None:
-    """SIGTERM is caught as long as this process has a part in a run, unless the program does."""
-    if threading.current_thread() is threading.main_thread():
-        now = signal.getsignal(signal.SIGTERM)
-        if _open and now is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _terminate)
-        elif not _open and now is _terminate:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def is_limited(options: Dict[str, Any]) -> bool:
@@ -155,8 +134,7 @@ class Session:
             checks=True,
         )
         joined(self.role)
-        _open.add(self)
-        _watch_sigterm()
+        _sigterm.watch(self)
         if self.role.elsewhere:
             self.requests = str(self._client.server.get("requests", "token"))
             self.owns = claims and self.requests != "rank 0"
@@ -210,8 +188,7 @@ class Session:
             if options.get("resume") == "auto":
                 del served["resume"]
         self.server = _server.Server(role.socket, served, save, self._token or "any")
-        _open.add(self)
-        _watch_sigterm()
+        _sigterm.watch(self)
 
     def _join(self, shares: bool = False, **seat: Any) -> _client.Client:
         """Opens a seat as soon as the server is there; `shares`: with the token of rank 0."""
@@ -426,8 +403,7 @@ class Session:
         self._vector.release()
         if client is not None:
             client.close()
-        _open.discard(self)
-        _watch_sigterm()
+        _sigterm.unwatch(self)
 
     def _lost(self) -> None:
         """The server is gone: rank 0 knows more about it."""
@@ -494,7 +470,7 @@ class Session:
     @property
     def _ends(self) -> bool:
         """Whether the run ends when its owner leaves."""
-        return not self.limited or _terminated
+        return not self.limited or _sigterm.received()
 
     def close(self) -> None:
         """Leaves the run; if that has no limit of its own and this is its owner, it ends now. Rank 0
@@ -518,7 +494,7 @@ class Session:
 
     def _told(self) -> str:
         """What the other ranks are told about the failure of this one."""
-        if _terminated:
+        if _sigterm.received():
             return "rank 0 was terminated"
         e = sys.exc_info()[1] or getattr(sys, "last_value", None)
         if not self._opened:
@@ -563,7 +539,7 @@ class Session:
         if os.getpid() != self._pid:
             return
         failure = getattr(sys, "last_value", None)
-        if _terminated or not isinstance(failure, (KeyboardInterrupt, type(None))):
+        if _sigterm.received() or not isinstance(failure, (KeyboardInterrupt, type(None))):
             self.abort()
             return
         try:
