@@ -23,7 +23,8 @@ install(TARGETS paceline_static EXPORT paceline-static)
 if(MPI_C_FOUND)
   install(TARGETS paceline_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
-install(FILES include/paceline.h include/paceline_loop.h include/paceline_policy.h TYPE INCLUDE)
+install(FILES include/paceline.h include/paceline_client.h include/paceline_loop.h
+              include/paceline_policy.h TYPE INCLUDE)
 # The Python package looks for the library below the same prefix.
 install(DIRECTORY python/paceline DESTINATION lib/python3/dist-packages
         FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)

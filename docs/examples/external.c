@@ -9,7 +9,7 @@
  * method: if a method takes local steps, the library takes them and asks for their gradients. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
-#include <paceline.h>
+#include <paceline_client.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  * What is trained is a line through noisy points, y = 3 x - 2: small enough to see everything, and
  * a worker could as well be a program that keeps its data, or its accelerator, to itself. */
 #include <math.h>
-#include <paceline.h>
+#include <paceline_client.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -14,6 +14,7 @@ from typing import Any, List, Optional
 
 from . import options
 from ._catalog import Item, ItemOption, catalog
+from ._events import Decision, Event
 from ._lib import library as _library
 from ._run import PlanRow, Point, Run, WorkerReport
 from ._setup import Setup
@@ -44,7 +45,9 @@ __all__ = [
     "Arrival",
     "Cancelled",
     "DataError",
+    "Decision",
     "Error",
+    "Event",
     "FileError",
     "Interrupted",
     "Item",

@@ -44,6 +44,7 @@ _TYPES: Dict[str, Any] = {
     "task": c.POINTER(_structs.ClientTask),
     "on_point": _structs.ON_POINT,
     "on_tick": _structs.ON_TICK,
+    "on_event": _structs.ON_EVENT,
     "on_log": _structs.ON_LOG,
     "on_start": _structs.ON_START,
     "on_item": _structs.ON_ITEM,
@@ -64,6 +65,7 @@ pl_setup_check: int ptr
 pl_setup_method: int ptr ptr
 pl_setup_why: text ptr
 pl_setup_watch: void ptr on_point on_tick ptr
+pl_setup_events: void ptr on_event ptr
 pl_setup_log: void ptr on_log ptr
 pl_setup_start: void ptr on_start ptr
 pl_setup_function: int ptr function

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional
 
 from . import _lib, _structs
@@ -38,7 +38,14 @@ class Point:
     staleness_max: int
     samples: float
     consensus: float
-    more: str = ""  # other numbers of an evaluator, "name=value name=value"; for on_point only
+    more: Dict[str, float] = field(default_factory=dict)  # of an evaluator; for on_point only
+
+    @classmethod
+    def of(cls, struct: Any) -> "Point":
+        """From a struct pl_point."""
+        more = {from_c(m.name): m.value for m in struct.more[: struct.n_more]}
+        point: Point = record(cls, struct, more=more)
+        return point
 
 
 _PACES = ("unknown", "usual", "slow", "stuck")
@@ -131,7 +138,7 @@ class Run:
         """The evaluations, in order of time."""
         at = c.POINTER(_structs.Point)()
         n = self._lib.pl_run_points(self._handle, c.byref(at))
-        return [record(Point, at[i], more="") for i in range(n)]
+        return [Point.of(at[i]) for i in range(n)]
 
     @property
     def workers(self) -> List[WorkerReport]:

@@ -9,6 +9,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from . import _lib, _structs
+from ._events import Event, event
 from ._interrupts import Interrupts
 from ._progress import Progress
 from ._record import record
@@ -43,9 +44,10 @@ class Setup:
     `--updates 400`, `lr_schedule="cosine"` is `--lr-schedule cosine`, `respawn=True` is
     `--respawn yes`. `policy` may also be a `Policy`, or a subclass of it.
 
-    `on_point` is called with a `Point` after every evaluation; `on_log` with a level of `logging`
-    and a sentence, so it may be the `log` of a logger. An exception that one of them raises ends
-    the run.
+    `on_point` is called with a `Point` after every evaluation; `on_event` with an `Event` whenever
+    a worker joins, leaves or returns a result, and the rest of what `events=` writes; `on_log` with
+    a level of `logging` and a sentence, so it may be the `log` of a logger. An exception that one of
+    them raises ends the run.
 
     >>> setup = paceline.Setup(method="sync", model="quadratic", updates=50)
     >>> setup.get("updates"), setup.simulate()
@@ -55,6 +57,7 @@ class Setup:
         self,
         *,
         on_point: Optional[Callable[[Point], None]] = None,
+        on_event: Optional[Callable[[Event], None]] = None,
         on_log: Optional[Callable[[int, str], None]] = None,
         **options: Any,
     ) -> None:
@@ -64,7 +67,7 @@ class Setup:
         self._failure: Optional[BaseException] = None
         self._policies: List[Any] = []
         self._interrupts = Interrupts()
-        self._on_point, self._on_log = on_point, on_log
+        self._on_point, self._on_event, self._on_log = on_point, on_event, on_log
         self._progress: Optional[Progress] = None
         self.raise_error(self._lib.pl_setup_new(c.byref(self._handle)))
         self._watch()
@@ -154,9 +157,16 @@ class Setup:
     def _point(self, _: Any, point: Any) -> None:
         try:
             if self._progress:
-                self._progress.point(record(Point, point[0]))
+                self._progress.point(Point.of(point[0]))
             if self._on_point:
-                self._on_point(record(Point, point[0]))
+                self._on_point(Point.of(point[0]))
+        except BaseException as e:
+            self.fail(e)
+
+    def _event(self, _: Any, happening: Any) -> None:
+        try:
+            if self._on_event:
+                self._on_event(event(happening[0]))
         except BaseException as e:
             self.fail(e)
 
@@ -197,6 +207,9 @@ class Setup:
         self._kept += watch
         self._lib.pl_setup_watch(self._handle, watch[0], watch[1], None)
         self._lib.pl_setup_log(self._handle, watch[2], None)
+        if self._on_event:
+            self._kept.append(_structs.ON_EVENT(_weakly(self._event)))
+            self._lib.pl_setup_events(self._handle, self._kept[-1], None)
 
     # --- running -------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ _TYPES: Dict[str, Any] = {
     "char": c.c_char,
     "double": c.c_double,
     "int": c.c_int,
+    "int64_t": c.c_int64,
     "size_t": c.c_size_t,
     "uint32_t": c.c_uint32,
     "uint64_t": c.c_uint64,
@@ -34,13 +35,34 @@ def declared(declarations: str) -> List[Tuple[str, Any]]:
     return out
 
 
+class Number(c.Structure):
+    """struct pl_number"""
+
+    _fields_ = declared("char *name; double value;")
+
+
 class Point(c.Structure):
     """struct pl_point"""
 
     _fields_ = declared(
         "double time; uint64_t updates; double epochs, loss, test_loss, test_accuracy; int k; "
         "double staleness; uint64_t unused; int workers, expected; uint64_t staleness_max; "
-        "double samples, consensus; char *more;"
+        "double samples, consensus; Number *more; int n_more;"
+    )
+
+
+class Decision(c.Structure):
+    """struct pl_decision"""
+
+    _fields_ = declared("char *what; int worker, peer; int64_t task, version; int row, col;")
+
+
+class Happening(c.Structure):
+    """struct pl_happening"""
+
+    _fields_ = declared(
+        "char *what; uint64_t time_ns; int worker; int64_t task; double loss; char *policy; "
+        "int returned; Decision *decision; size_t n_decisions;"
     )
 
 
@@ -226,6 +248,7 @@ class ClientTask(c.Structure):
 
 ON_POINT = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Point))
 ON_TICK = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(Point))
+ON_EVENT = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Happening))
 ON_LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
 ON_START = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_char_p)
 ON_ITEM = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Item))

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from . import _structs, loop
+from ._events import Event
 from ._run import Point, Run
 from ._setup import Setup
 from .errors import UsageError
@@ -330,6 +331,7 @@ def simulate(
     test: Any = None,
     vectors: str = "auto",
     on_point: Optional[Callable[[Point], None]] = None,
+    on_event: Optional[Callable[[Event], None]] = None,
     on_log: Optional[Callable[[int, str], None]] = None,
     **options: Any,
 ) -> Run:
@@ -366,7 +368,7 @@ def simulate(
     on_device = on_gpu and vectors != "host"
     if on_device and "policy" not in options:
         options.setdefault("method", "kasync")
-    setup = Setup(on_point=on_point, on_log=on_log, **options)
+    setup = Setup(on_point=on_point, on_event=on_event, on_log=on_log, **options)
     net = _Net(model, loss, torch)
     try:
         train = _Data(data, net.device, torch, "data")

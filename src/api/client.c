@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/seconds.h"
-#include "learn/task.h"
+#include "paceline_client.h"
 #include "run/about.h"
 #include "run/worker.h"
 #include "sys/clock.h"

@@ -110,7 +110,7 @@ void pl_run_end(struct pl_run *r, const struct pl_job *job, int rc, const struct
 void pl_run_point(struct pl_run *r, const struct pl_point *p) {
     if (PL_GROW(r->point, r->room, r->n_points + 1)) {
         r->point[r->n_points] = *p;
-        r->point[r->n_points++].more = NULL;
+        r->point[r->n_points++].n_more = 0;
     } else {
         r->lost_points = true;
     }

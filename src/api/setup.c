@@ -376,6 +376,12 @@ bool pl_setup_stops(void *ctx) {
     return s->tick && s->tick(s->watch_ctx, &now);
 }
 
+void pl_setup_events(pl_setup *s, void (*event)(void *ctx, const struct pl_happening *happening),
+                     void *ctx) {
+    s->event = event;
+    s->event_ctx = ctx;
+}
+
 void pl_setup_log(pl_setup *s, void (*say)(void *ctx, int level, const char *sentence), void *ctx) {
     s->log = (struct pl_log){.say = say, .ctx = ctx};
 }

@@ -100,6 +100,8 @@ struct pl_setup {
     void (*point)(void *ctx, const struct pl_point *p);
     int (*tick)(void *ctx, const struct pl_point *p);
     void *watch_ctx;
+    void (*event)(void *ctx, const struct pl_happening *happening);
+    void *event_ctx;
     struct pl_log log;
     void (*start)(void *ctx, const char *header, const char *json);
     void *start_ctx;

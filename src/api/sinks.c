@@ -145,6 +145,7 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
                            .says = &setup->log,
                            .captured = setup->captured,
                            .why = "interrupted",
+                           .happenings = {.event = setup->event, .ctx = setup->event_ctx},
                            .core_wait = NAN};
     if (c->log[0]) rc = pl_sink_open_stream("log", c->log, &s->log, &setup->why);
     if (!rc && c->events[0]) rc = pl_sink_open_stream("events", c->events, &s->events, &setup->why);
@@ -170,6 +171,10 @@ static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_e
     if (s->logdir) pl_logdir_event(s->logdir, c, e, plan);
     if (s->events && !s->events_full) pl_sink_event(s->events, c, e, plan);
     if (s->recorder) pl_recorder_event(s->recorder, c, e, plan);
+    if (s->happenings.event && pl_happenings_event(&s->happenings, c, e, plan)) {
+        pl_log_warn(s->says, "out of memory: the program is told of no more events");
+        s->happenings.event = NULL;
+    }
     if (s->dashboard) pl_dashboard_enter(s->dashboard);
     if (s->history) pl_history_event(s->history, c, e, plan);
     if (s->dashboard) pl_dashboard_leave(s->dashboard);
@@ -177,7 +182,8 @@ static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_e
 }
 
 pl_control_log *pl_sinks_log(const struct pl_sinks *s) {
-    return s->events || s->recorder || s->logdir || s->history ? sinks_event : NULL;
+    return s->events || s->recorder || s->logdir || s->history || s->happenings.event ? sinks_event
+                                                                                      : NULL;
 }
 
 void pl_sinks_named(struct pl_sinks *s, int worker, const char *name) {
@@ -272,5 +278,7 @@ int pl_sinks_close(struct pl_sinks *s, struct pl_why *why) {
     s->logdir = NULL;
     s->log = s->events = NULL;
     s->recorder = NULL;
+    free(s->happenings.decision);
+    s->happenings = (struct pl_happenings){.event = NULL};
     return rc;
 }

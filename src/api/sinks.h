@@ -1,8 +1,9 @@
-/* What a run writes and shows, simulated or real: --log, --events, --record, --log-dir, --history
- * and --dashboard. */
+/* What a run writes, shows and tells the program, simulated or real: --log, --events, --record,
+ * --log-dir, --history, --dashboard, and pl_setup_events. */
 #ifndef PL_API_SINKS_H
 #define PL_API_SINKS_H
 
+#include "api/happening.h"
 #include "api/identity.h"
 #include "observe/dashboard.h"
 #include "observe/history.h"
@@ -22,9 +23,10 @@ struct pl_sinks {
         *recorded; /* the description for the recording, if not the run's: set it before opening;
                       "" for none */
     uint64_t n_events, n_points;
-    const struct pl_log *says;      /* where failures are reported when they happen, */
-    bool told[PL_SINKS], told_full; /* once per file */
-    bool events_full;               /* that file has reached its limit */
+    const struct pl_log *says;       /* where failures are reported when they happen, */
+    bool told[PL_SINKS], told_full;  /* once per file */
+    bool events_full;                /* that file has reached its limit */
+    struct pl_happenings happenings; /* for the program */
     struct pl_history *history;
     const char *why;                     /* the run ended: a word of docs/runs.md */
     double core_wait;                    /* of pl_history_end */

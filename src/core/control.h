@@ -184,6 +184,10 @@ struct pl_fates pl_control_fates(const struct pl_control *c);
 struct pl_staleness pl_control_staleness(const struct pl_control *c);
 struct pl_worker_time pl_control_worker_time(const struct pl_control *c, uint64_t now_ns);
 
+/* "join", "arrive", …; "take", "drop", … */
+const char *pl_event_word(enum pl_event_kind kind);
+const char *pl_verb_word(enum pl_verb verb);
+
 /* One event and its plan as a line of text, for people and for golden tests. Workers are numbered
  * from 1: "2.3 arrive W2#1: take, commit w1 <- W1@w0 W2@w0, start W1@w1, start W2@w1"; so are rows
  * and columns of a grid: "start W2@w5 block 3,7". Members that a commit left out follow it: "commit

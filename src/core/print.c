@@ -4,6 +4,18 @@
 
 #include "core/control_state.h"
 
+const char *pl_event_word(enum pl_event_kind kind) {
+    static const char *const words[] = {"join",  "arrive", "reject", "leave",  "measured",
+                                        "timer", "base",   "scored", "switch", "end"};
+    return words[kind];
+}
+
+const char *pl_verb_word(enum pl_verb verb) {
+    static const char *const words[] = {"take", "drop",  "defer", "commit", "start", "cancel",
+                                        "stop", "blend", "pair",  "push",   "absorb"};
+    return words[verb];
+}
+
 /* Nanoseconds as seconds, exactly, without trailing zeros. */
 static void print_time(uint64_t ns, char *out, size_t max) {
     snprintf(out, max, "%llu.%09llu", (unsigned long long)(ns / 1000000000u),
@@ -31,8 +43,6 @@ size_t pl_control_print_room(const struct pl_control *c, const struct pl_plan *p
 
 void pl_control_print(const struct pl_control *c, const struct pl_event *e,
                       const struct pl_plan *plan, char *out, size_t max) {
-    static const char *const kinds[] = {"join",  "arrive", "reject", "leave",  "measured",
-                                        "timer", "base",   "scored", "switch", "end"};
     char time[32], tuning[128];
     size_t n_group;
     const struct pl_member *group = pl_control_group(c, &n_group);
@@ -42,7 +52,7 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
         if (n < max) n += (size_t)snprintf(out + n, max - n, __VA_ARGS__);                         \
     } while (0)
     print_time(e->now_ns, time, sizeof time);
-    SAY("%s %s", time, kinds[e->kind]);
+    SAY("%s %s", time, pl_event_word(e->kind));
     if (pl_event_has_worker(e)) SAY(" W%d", e->worker + 1);
     if (e->kind == PL_ARRIVE || e->kind == PL_REJECT || e->kind == PL_BASE_READY)
         SAY("#%llu", (unsigned long long)e->task);
@@ -51,25 +61,25 @@ void pl_control_print(const struct pl_control *c, const struct pl_event *e,
     const char *sep = ": ";
     for (size_t i = 0; i < plan->n; i++, sep = ", ") {
         const struct pl_action *a = &plan->action[i];
+        SAY("%s%s", sep, pl_verb_word(a->verb));
         switch (a->verb) {
         case PL_TAKE:
-            SAY("%stake", sep);
             if (e->kind != PL_ARRIVE || a->worker != e->worker) SAY(" W%d", a->worker + 1);
             break;
-        case PL_DROP: SAY("%sdrop", sep); break;
-        case PL_DEFER: SAY("%sdefer", sep); break;
-        case PL_STOP: SAY("%sstop", sep); break;
-        case PL_BLEND: SAY("%sblend W%d <- W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_PAIR: SAY("%spair W%d W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_PUSH: SAY("%spush W%d -> W%d", sep, a->worker + 1, a->peer + 1); break;
-        case PL_ABSORB: SAY("%sabsorb W%d", sep, a->worker + 1); break;
-        case PL_CANCEL: SAY("%scancel W%d", sep, a->worker + 1); break;
+        case PL_DROP:
+        case PL_DEFER:
+        case PL_STOP: break;
+        case PL_BLEND: SAY(" W%d <- W%d", a->worker + 1, a->peer + 1); break;
+        case PL_PAIR: SAY(" W%d W%d", a->worker + 1, a->peer + 1); break;
+        case PL_PUSH: SAY(" W%d -> W%d", a->worker + 1, a->peer + 1); break;
+        case PL_ABSORB:
+        case PL_CANCEL: SAY(" W%d", a->worker + 1); break;
         case PL_START:
-            SAY("%sstart W%d@w%llu", sep, a->worker + 1, (unsigned long long)a->version);
+            SAY(" W%d@w%llu", a->worker + 1, (unsigned long long)a->version);
             if (a->row >= 0) SAY(" block %d,%d", a->row + 1, a->col + 1);
             break;
         case PL_COMMIT:
-            SAY("%scommit w%llu <-", sep, (unsigned long long)a->version);
+            SAY(" w%llu <-", (unsigned long long)a->version);
             for (size_t m = 0; m < n_group; m++)
                 if (!group[m].left_out)
                     SAY(" W%d@w%llu", group[m].worker + 1, (unsigned long long)group[m].base);

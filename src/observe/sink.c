@@ -51,20 +51,6 @@ int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *wh
                : PL_OK;
 }
 
-/* Adds "name=value name=value". */
-static void sink_more(struct pl_json *j, const char *more) {
-    for (const char *at = more; at && *at;) {
-        char name[64];
-        size_t n = strcspn(at, "=");
-        if (at[n] != '=' || n >= sizeof name) return;
-        memcpy(name, at, n);
-        name[n] = '\0';
-        pl_json_real(j, name, strtod(at + n + 1, NULL));
-        at += n + strcspn(at + n, " ");
-        at += strspn(at, " ");
-    }
-}
-
 void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
     struct pl_json j = {0};
     pl_json_open(&j, NULL, '{');
@@ -80,7 +66,7 @@ void pl_sink_point(FILE *f, const char *method, const struct pl_point *p) {
     pl_json_whole(&j, "unused", p->unused);
     pl_json_whole(&j, "workers", (uint64_t)p->workers);
     if (isfinite(p->consensus)) pl_json_real(&j, "consensus", p->consensus);
-    sink_more(&j, p->more);
+    for (int i = 0; i < p->n_more; i++) pl_json_real(&j, p->more[i].name, p->more[i].value);
     pl_json_close(&j, '}');
     if (!j.failed) fprintf(f, "%s\n", j.text);
     free(j.text);

@@ -14,14 +14,14 @@ int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *
 /* The same, except that "-" and /dev/stdout are standard output. */
 int pl_sink_open_stream(const char *what, const char *path, FILE **out, struct pl_why *why);
 
-/* Closes the file; PL_EIO if any write failed. NULL is allowed. */
-/* Flushes a file. Returns PL_EIO and why if something could not be written; 0 for NULL. */
+/* Flushes a file; PL_EIO if something could not be written. NULL is allowed. */
 int pl_sink_flush(const char *what, const char *path, FILE *f, struct pl_why *why);
 
 /* Files with a line per event stop growing at about this size. */
 #define PL_SINK_MAX (UINT64_C(1) << 30)
 bool pl_sink_is_full(FILE *f, uint64_t max);
 
+/* Closes it, likewise. */
 int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why);
 
 /* {"method":…,"time":…,"updates":…,…} */

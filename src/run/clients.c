@@ -15,6 +15,7 @@
 #define CLIENTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
 #define CLIENTS_LAST_MAX_NS 600000000000u
 #define CLIENTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
+#define CLIENTS_NUMBERS 16            /* of an evaluator, besides the score */
 #define CLIENTS_NAME 32
 #define CLIENTS_UNKNOWN 3 /* requests that are not known, and reported */
 
@@ -151,15 +152,22 @@ static double clients_finite(double x) {
     return isfinite(x) ? x : (double)NAN;
 }
 
-/* Reads " name=value …" and stores the names that are known; the others go to more[max]. */
-static bool clients_numbers(const char *at, struct pl_score *score, char *more, size_t max) {
+/* Numbers of an evaluator that are not of a score. */
+struct clients_more {
+    struct pl_number at[CLIENTS_NUMBERS];
+    char name[CLIENTS_NUMBERS][CLIENTS_NAME];
+    int n;
+};
+
+/* Reads " name=value …": the numbers of a score, and others. */
+static bool clients_numbers(const char *at, struct pl_score *score, struct clients_more *more) {
     const struct {
         const char *name;
         double *to;
     } known[] = {{"loss", &score->loss},
                  {"test_loss", &score->test_loss},
                  {"test_accuracy", &score->test_accuracy}};
-    *more = '\0';
+    more->n = 0;
     for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
         char *end;
         size_t n = strcspn(at, "= ");
@@ -173,7 +181,12 @@ static bool clients_numbers(const char *at, struct pl_score *score, char *more, 
                 *known[i].to = value;
                 found = true;
             }
-        if (!found) pl_append(more, max, "%s%.*s=%.17g", *more ? " " : "", (int)n, at, value);
+        if (!found) {
+            if (more->n == CLIENTS_NUMBERS) return false;
+            char *name = more->name[more->n];
+            snprintf(name, CLIENTS_NAME, "%.*s", (int)n, at);
+            more->at[more->n++] = (struct pl_number){name, value};
+        }
         at = end;
     }
     return true;
@@ -183,10 +196,11 @@ static bool clients_numbers(const char *at, struct pl_score *score, char *more, 
 static bool clients_scored(struct server *s, const char *args) {
     struct pl_clients_evaluator *e = &s->clients.evaluator;
     struct pl_score score = {NAN, NAN, NAN};
-    char *end, more[PL_WORD_MAX];
+    struct clients_more more;
+    char *end;
     if (!isdigit((unsigned char)*args)) return false;
     uint64_t version = strtoull(args, &end, 10), took = pl_server_now(s) - e->shown_ns;
-    bool sound = clients_numbers(end, &score, more, sizeof more);
+    bool sound = clients_numbers(end, &score, &more);
     if (!e->pending || version != e->shown_at.updates) return sound; /* late */
     if (!sound || !*end) { /* it could not evaluate this version */
         e->pending = false;
@@ -198,9 +212,10 @@ static bool clients_scored(struct server *s, const char *args) {
     score = (struct pl_score){clients_finite(score.loss), clients_finite(score.test_loss),
                               clients_finite(score.test_accuracy)};
     if (took > e->longest_ns) e->longest_ns = took;
-    e->shown_at.more = *more ? more : NULL;
+    e->shown_at.more = more.at;
+    e->shown_at.n_more = more.n;
     clients_enter(s, &score, &e->shown_at);
-    e->shown_at.more = NULL;
+    e->shown_at.n_more = 0;
     e->pending = false;
     clients_release(s);
     return true;

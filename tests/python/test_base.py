@@ -34,7 +34,7 @@ class Base(unittest.TestCase):
             source = os.path.join(folder, "layout.c")
             with open(source, "w") as f:
                 f.write('#include <stdio.h>\n#include "paceline_policy.h"\n')
-                f.write('#include "paceline_loop.h"\n')
+                f.write('#include "paceline_client.h"\n#include "paceline_loop.h"\n')
                 f.write("int main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
             program = os.path.join(folder, "layout")
             subprocess.run([cc, "-I", include, source, "-o", program], check=True)
@@ -61,7 +61,7 @@ class Base(unittest.TestCase):
         include = os.path.join(os.environ["SOURCE_DIR"], "include")
         known = {line.split(":")[0] for line in _lib._FUNCTIONS.strip().splitlines()}
         known.add("pl_knobs_first")
-        for header in ("paceline.h", "paceline_policy.h", "paceline_loop.h"):
+        for header in ("paceline.h", "paceline_client.h", "paceline_policy.h", "paceline_loop.h"):
             with open(os.path.join(include, header)) as f:
                 text = re.sub(r"\s+", " ", f.read())
             found = re.findall(r"PL_API [^;{]*?\b(pl_\w+)\(", text)

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "paceline_client.h"
 #include "suite_train.h"
 
 enum { DIM = 5 };

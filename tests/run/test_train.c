@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "blocks.h"
+#include "paceline_client.h"
 #include "suite_train.h"
 
 #define PIDS 64

@@ -26,7 +26,7 @@
 #include "base/rng.h"
 #include "blocks.h"
 #include "core/recipe.h"
-#include "paceline.h"
+#include "paceline_client.h"
 #include "test.h"
 
 #define WORKERS 8

@@ -10,6 +10,7 @@
 
 #include "comma.h"
 #include "observe/metrics.h"
+#include "paceline_client.h"
 #include "paceline_loop.h"
 #include "suite_train.h"
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "paceline_client.h"
 #include "setups.h"
 #include "suite_transport.h"
 #include "sys/clock.h"

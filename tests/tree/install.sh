@@ -17,8 +17,8 @@ root=$work/dest/opt/paceline
 pc=$(find "$root" -name paceline.pc)
 lib=$(dirname "$(dirname "$pc")")
 version=$(sed -n 's/^#define PL_VERSION "\(.*\)"$/\1/p' "$root/include/paceline.h")
-for f in bin/paceline include/paceline.h include/paceline_loop.h include/paceline_policy.h \
-    share/man/man1/paceline.1; do
+for f in bin/paceline include/paceline.h include/paceline_client.h include/paceline_loop.h \
+    include/paceline_policy.h share/man/man1/paceline.1; do
     [ -s "$root/$f" ] || fail "$f is not installed"
 done
 for f in libpaceline.a libpaceline.so "libpaceline.so.$version"; do
@@ -28,7 +28,8 @@ done
 grep -q '^\.TH PACELINE 1' "$root/share/man/man1/paceline.1" || fail "paceline.1 is no manual page"
 
 step "the shared library exports what the headers declare, and nothing else"
-printf '#include "%s"\n' "$root/include/paceline_loop.h" "$root/include/paceline_policy.h" |
+printf '#include "%s"\n' "$root/include/paceline_client.h" "$root/include/paceline_loop.h" \
+    "$root/include/paceline_policy.h" |
     "${CC:-cc}" -E -P - | tr '\n' ' ' |
     grep -o 'visibility("default")))[^(;]*(' | grep -o 'pl_[a-z0-9_]* *($' | tr -d ' (' | sort \
     >"$work/declared"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <paceline_client.h>
 #include <paceline_loop.h>
 #include <paceline_policy.h>
 
