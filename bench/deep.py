@@ -9,8 +9,8 @@ below, others are those of `paceline simulate`; --target-accuracy ends no run. E
 seed is a process of its own, all at the same time unless --jobs says how many (start
 nvidia-cuda-mps-control first, so that they share the GPU well). The schedule of the learning rate
 is that of examples/resnet20.py. DIR/results.jsonl gets a line for every run that has ended; a run
-that is there is not repeated. The status is 77 if there is no GPU, or no data: the last line of
-standard output says what is missing."""
+that is there is not repeated. The status is 77 if there is no PyTorch, no GPU, or no data: the last
+line of standard output says what is missing."""
 
 import argparse
 import concurrent.futures
@@ -32,8 +32,10 @@ try:
 
     import paceline
     from resnet20 import Shifted, load, resnet20, schedule
-except ImportError as error:
-    print(f"{error}; bench/deep.py needs PyTorch")
+except ModuleNotFoundError as error:
+    if error.name != "torch":  # what is there but does not work is a failure
+        raise
+    print("PyTorch is not installed; bench/deep.py needs it")
     sys.exit(77)
 
 FILES = "data_batch_1.bin"  # one of those that the folder of CIFAR-10 has

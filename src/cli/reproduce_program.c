@@ -2,7 +2,8 @@
  * program is given `--out FOLDER`, and `--jobs N` and `--quiet` if they are. It appends a line to
  * FOLDER/results.jsonl for every run that has ended, as a race does, and goes on with what is
  * there; it ends with status 0 if all results are there. If it ends with status 77, which means
- * skipped, the last line of its standard output says what it lacks: a GPU, or data.
+ * skipped, the last line of its standard output says what it lacks: a GPU, or data. A program that
+ * cannot be started has failed.
  *
  * FOLDER/setting.json has the command, and how it ended. A setting that is complete is not run
  * again, so what came out can be looked at where the program cannot run. */
@@ -22,6 +23,7 @@
 
 #define PROGRAM_POLL_MS 200
 #define PROGRAM_SKIPPED 77
+#define PROGRAM_ABSENT 127 /* as a shell has it */
 
 /* --- setting.json ------------------------------------------------------------------------ */
 
@@ -57,9 +59,10 @@ static _Noreturn void program_child(char **word, pid_t parent, int out) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent || dup2(out, STDOUT_FILENO) < 0) _exit(CLI_FAILED);
     execvp(word[0], word);
-    dprintf(out, "'%s' cannot be started: %s; the paths of claims begin in the source folder\n",
-            word[0], strerror(errno));
-    _exit(PROGRAM_SKIPPED);
+    cli_fail(CLI_FAILED,
+             "'%s' cannot be started: %s; the paths of claims begin in the source folder", word[0],
+             strerror(errno));
+    _exit(PROGRAM_ABSENT);
 }
 
 /* Keeps the last line that the program prints, until it prints no more. Ctrl-C ends it. */

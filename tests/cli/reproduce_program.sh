@@ -76,11 +76,35 @@ works reproduce $claims --quick --check
 has '^cinside: not run: it has no quick form$'
 # shellcheck disable=SC2086
 refused '^paceline: setting sinside has no quick form; give --full$' reproduce $claims cinside
-sed 's|\./program|./absent|' claims.txt >absent.txt
-refused "setting sinside cannot be run here: './absent' cannot be started: No such file" \
-    reproduce --claims absent.txt --full cinside --out other
 sed 's/^  full --seeds 3//' claims.txt >bad.txt
 refused 'setting sinside needs race or program, and quick or full' reproduce --claims bad.txt
+
+echo "-- a program that cannot be started has failed, whether its claim is named or not"
+sed 's|\./program|./absent|' claims.txt >absent.txt
+for name in cinside ''; do
+    # shellcheck disable=SC2086
+    run reproduce --claims absent.txt --quiet --full $name --out other
+    [ "$status" -eq 1 ] || fail "status $status without the program"
+    has '^cinside: no results, which was expected to be shown$'
+    grep -q "^paceline: './absent' cannot be started: No such file" err || fail "$(cat err)"
+    grep -q "^paceline: setting sinside: its program ended with status 127$" err ||
+        fail "$(cat err)"
+done
+
+echo "-- bench/deep.py lacks PyTorch if it is not there, not if it is broken"
+if python=$(command -v python3); then
+    mkdir broken
+    deep() { # STATUS LINE-OF-A-torch.py
+        echo "$2" >broken/torch.py
+        PYTHONPATH=broken "$python" "$SOURCE_DIR/bench/deep.py" async --epochs 1 >out 2>err
+        status=$?
+        [ $status -eq "$1" ] || fail "status $status with '$2': $(cat out err)"
+    }
+    deep 77 'raise ModuleNotFoundError("No module named torch", name="torch")'
+    has '^PyTorch is not installed'
+    deep 1 'raise ImportError("libtorch.so: cannot open shared object file", name="torch")'
+    deep 1 'import a_module_that_torch_needs'
+fi
 
 echo "-- a program that fails, and one that is interrupted"
 : >failing
