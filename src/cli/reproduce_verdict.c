@@ -172,7 +172,8 @@ static double verdict_rate(const char *entrant) {
 }
 
 /* The numbers at the best rate of all, if `name` is the best of the entrants that match the
- * pattern: an accuracy up to 1, or almost no time or loss, if its rate is at the edge. */
+ * pattern: an accuracy up to 1, or almost no time or loss, if its rate is at the edge. An entrant
+ * whose name has no rate was not tuned. */
 static struct verdict_numbers verdict_limit(const struct reproduce *p, const char *run,
                                             const char *name, const char *figure,
                                             const struct verdict_numbers *x) {
@@ -187,7 +188,7 @@ static struct verdict_numbers verdict_limit(const struct reproduce *p, const cha
         least = fmin(least, verdict_rate(entrant));
         most = fmax(most, verdict_rate(entrant));
     }
-    if (!(least < most) || (least < rate && rate < most)) return best;
+    if (isnan(rate) || !(least < most) || (least < rate && rate < most)) return best;
     for (int s = 0; s < RACE_SEEDS; s++)
         *(verdict_higher_is_better(figure) ? &best.high[s] : &best.low[s]) =
             verdict_higher_is_better(figure) ? 1 : 1e-9 * x->low[s];

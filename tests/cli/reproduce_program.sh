@@ -38,7 +38,12 @@ chmod +x program
 holds() { # NAME RATES-OF-a RATES-OF-b FIGURE "of a" HOW "of b" RANGE
     printf 'setting s%s\n  program ./program' "$1"
     for rate in $2; do printf ' a@lr=%s' "$rate"; done
-    for rate in $3; do printf ' b@lr=%s' "$rate"; done
+    for rate in $3; do
+        case $rate in
+        b*) printf ' %s' "$rate" ;;
+        *) printf ' b@lr=%s' "$rate" ;;
+        esac
+    done
     printf '\n  full --seeds 3\n\nclaim c%s\n  says It.\n  paper nobody\n' "$1"
     printf '  reports nothing\n  expected shown\n  holds %s of s%s/%s %s s%s/%s is %s\n\n' \
         "$4" "$1" "$5" "$6" "$1" "$7" "$8"
@@ -54,6 +59,7 @@ all='0.1 0.2 0.4'
     holds time "$all" "0.2 0.4" time_to_target 'a@lr=*' over 'b@lr=*' 'at least 1'
     holds slow "0.2 0.4" "$all" time_to_target 'a@lr=*' over 'b@lr=*' 'at least 1'
     holds given "0.2" "$all" test_accuracy 'b@lr=*' minus 'a@lr=0.2' 'at least 0.05'
+    holds untuned "$all" "0.1 0.4 b:rate=0.2" test_accuracy 'b*' minus 'a@lr=*' 'at most 0.15'
     printf 'setting race\n  race race sync async --model none --workers 2\n'
     printf '  quick --updates 40 --seeds 2\n  full --updates 50 --seeds 2\n\n'
     printf 'claim races\n  says It.\n  paper nobody\n  reports nothing\n  expected shown\n'
@@ -142,6 +148,7 @@ has "^cworse: $edge, which"
 has '^ctime: shown$'
 has "^cslow: $edge, which"
 has '^cgiven: shown$'
+has '^cuntuned: shown$'
 grep -q '^   "machine": "a large one"' reproduce/full.json || fail "the machine of the program"
 grep -q '"./program a@lr=0.1 .* --seeds 3"' reproduce/full.json || fail "the command"
 
