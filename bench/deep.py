@@ -62,7 +62,7 @@ def where(args):
     return f"{platform.machine()}, {os.cpu_count()} cores{gpu}"
 
 
-def lacks(args):
+def missing(args):
     """What is missing, as a sentence; None if nothing is."""
     if args.device == "cuda" and not torch.cuda.is_available():
         return "there is no GPU that PyTorch can use; --device cpu takes weeks"
@@ -204,9 +204,9 @@ def main():
     p.add_argument("--out", metavar="DIR", help="folder of results.jsonl, which may be there")
     args, rest = p.parse_known_args()
     args.options = options(p, rest)
-    missing = lacks(args)
-    if missing:
-        print(missing)
+    what = missing(args)
+    if what:
+        print(what)
         sys.exit(77)
     path = os.path.join(args.out, "results.jsonl") if args.out else os.devnull
     if args.out:

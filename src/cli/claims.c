@@ -148,11 +148,22 @@ static int claims_line(struct claims_reader *r, char *line) {
 
 /* --- the whole --------------------------------------------------------------------------- */
 
+/* The first word that a claim must have and does not; NULL: it has all. */
+static const char *claims_missing(const struct claim *claim) {
+    if (!claim->says) return "says";
+    if (!claim->paper) return "paper";
+    if (!claim->reports) return "reports";
+    return claim->n_required == 0 ? "holds" : NULL;
+}
+
 /* Parses the requirements in copies, which follow the text. */
 static int claims_parse(struct claims *c, struct claim *claim, const char *path, char **room) {
-    if (!claim->says || !claim->paper || !claim->reports || claim->n_required == 0)
-        return cli_fail(CLI_FAILED, "%.300s: claim %s lacks says, paper, reports or holds", path,
-                        claim->name);
+    const char *missing = claims_missing(claim);
+    if (missing)
+        return cli_fail(
+            CLI_FAILED,
+            "%.300s: claim %s has no line '%s'; it needs says, paper, reports and holds", path,
+            claim->name, missing);
     for (int i = 0; i < claim->n_required; i++) {
         struct claim_required *q = &claim->required[i];
         char *copy = *room;

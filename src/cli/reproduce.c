@@ -58,7 +58,7 @@ static int reproduce_run(struct reproduce *p, const struct claim_setting *s) {
     if (!p->quiet) fprintf(stderr, "setting %s: %s\n", s->name, command);
     bool closes = false, whole = access(folder, F_OK) != 0;
     double begun = cli_now();
-    int status = s->program ? cli_program_part(p, s, folder, word, n, &p->lacks[i])
+    int status = s->program ? cli_program_part(p, s, folder, word, n, &p->missing[i])
                             : cli_race_part(folder, n, word, &closes);
     if (whole && status == CLI_OK) p->seconds[i] = cli_now() - begun;
     p->closes = p->closes || closes;
@@ -110,10 +110,10 @@ static int reproduce_settings(struct reproduce *p) {
     for (int i = 0; i < p->claims.n_settings; i++) p->seconds[i] = (double)NAN;
     for (int i = 0; status == CLI_OK && i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
-        if (!reproduce_needs(p, s) || p->lacks[i]) continue;
+        if (!reproduce_needs(p, s) || p->missing[i]) continue;
         int rc = reproduce_run(p, s);
-        if (rc == CLI_OK && p->named && p->lacks[i])
-            rc = cli_fail(CLI_FAILED, "setting %s cannot be run here: %s", s->name, p->lacks[i]);
+        if (rc == CLI_OK && p->named && p->missing[i])
+            rc = cli_fail(CLI_FAILED, "setting %s cannot be run here: %s", s->name, p->missing[i]);
         if (cli_interrupted())
             return cli_fail(CLI_INTERRUPTED, "interrupted; the same command goes on");
         done[i] = rc == CLI_OK;
@@ -127,15 +127,15 @@ static int reproduce_settings(struct reproduce *p) {
 /* Whether every setting that is needed, and can be run here, has all its results. */
 static bool reproduce_is_complete(const struct reproduce *p) {
     for (int i = 0; i < p->claims.n_settings; i++)
-        if (!p->results[i] && !p->lacks[i] && reproduce_needs(p, &p->claims.setting[i]))
+        if (!p->results[i] && !p->missing[i] && reproduce_needs(p, &p->claims.setting[i]))
             return false;
     return true;
 }
 
-const char *cli_claim_lacks(const struct reproduce *p, const struct claim *claim) {
+const char *cli_claim_missing(const struct reproduce *p, const struct claim *claim) {
     for (int i = 0; i < p->claims.n_settings; i++)
-        if (p->lacks[i] && cli_claim_uses(&p->claims, claim, &p->claims.setting[i]))
-            return p->lacks[i];
+        if (p->missing[i] && cli_claim_uses(&p->claims, claim, &p->claims.setting[i]))
+            return p->missing[i];
     return NULL;
 }
 
@@ -195,7 +195,7 @@ static int reproduce_forms(struct reproduce *p, bool listed) {
         if (p->named)
             return cli_fail(CLI_USAGE, "setting %s has no %s form; give --%s", s->name, form,
                             cli_claim_forms[!p->form]);
-        if (asprintf(&p->lacks[i], "it has no %s form", form) < 0)
+        if (asprintf(&p->missing[i], "it has no %s form", form) < 0)
             return cli_fail(CLI_FAILED, "out of memory");
     }
     return CLI_OK;
@@ -259,7 +259,7 @@ int cli_reproduce(int argc, char **argv) {
     int status = reproduce_command(p, argc, argv, setup);
     for (int i = 0; i < CLAIMS_MOST; i++) {
         json_decref(p->results[i]);
-        free(p->lacks[i]);
+        free(p->missing[i]);
     }
     cli_claims_free(&p->claims);
     pl_setup_free(setup);

@@ -24,17 +24,17 @@ struct reproduce {
     bool wanted[CLAIMS_MOST];     /* claims */
     json_t *results[CLAIMS_MOST]; /* of settings, an array of lines; NULL: not all are there */
     double seconds[CLAIMS_MOST];  /* that settings took; NAN: not all of one was run now */
-    char *lacks[CLAIMS_MOST];     /* why a setting cannot be run here; NULL: it can */
+    char *missing[CLAIMS_MOST];   /* what a setting needs that is not here; NULL: it can run */
 };
 
-/* Why a claim cannot be run here; NULL: it can. */
-const char *cli_claim_lacks(const struct reproduce *p, const struct claim *claim);
+/* What a claim needs that is not here; NULL: it can run. */
+const char *cli_claim_missing(const struct reproduce *p, const struct claim *claim);
 
 /* Runs the program of a setting, whose words and their end are given, in a folder, if it is this
- * process's share. *lacks is what the program said that it lacks, which the caller frees, or NULL.
+ * process's share. *missing is what the program said is missing, which the caller frees, or NULL.
  * Returns an exit status. */
 int cli_program_part(struct reproduce *p, const struct claim_setting *s, const char *folder,
-                     char **word, int n, char **lacks);
+                     char **word, int n, char **missing);
 bool cli_program_is_complete(const char *folder);
 
 enum verdict { VERDICT_SHOWN, VERDICT_EDGE, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };

@@ -45,9 +45,9 @@ void cli_reproduce_table(const struct reproduce *p) {
         int seeds = 0;
         enum verdict verdict = cli_claim_verdict(p, c, &seeds);
         cli_verdict_words(verdict, seeds, words, sizeof words);
-        const char *lacks = cli_claim_lacks(p, c);
-        if (lacks) {
-            printf("%s: not run: %s\n", c->name, lacks);
+        const char *missing = cli_claim_missing(p, c);
+        if (missing) {
+            printf("%s: not run: %s\n", c->name, missing);
             continue;
         }
         printf("%s: %s%s\n", c->name, words,

@@ -2,8 +2,8 @@
  * program is given `--out FOLDER`, and `--jobs N` and `--quiet` if they are. It appends a line to
  * FOLDER/results.jsonl for every run that has ended, as a race does, and goes on with what is
  * there; it ends with status 0 if all results are there. If it ends with status 77, which means
- * skipped, the last line of its standard output says what it lacks: a GPU, or data. A program that
- * cannot be started has failed.
+ * skipped, the last line of its standard output says what is missing: a GPU, or data. A program
+ * that cannot be started has failed.
  *
  * FOLDER/setting.json has the command, and how it ended. A setting that is complete is not run
  * again, so what came out can be looked at where the program cannot run. */
@@ -34,11 +34,11 @@ static json_t *program_read(const char *folder) {
 }
 
 static int program_write(const char *folder, const char *command, bool complete,
-                         const char *lacks) {
+                         const char *missing) {
     char path[REPRODUCE_PATH + 32], why[600] = "out of memory";
     snprintf(path, sizeof path, "%s/setting.json", folder);
     json_t *all =
-        json_pack("{s:s, s:b, s:s?}", "command", command, "complete", complete, "lacks", lacks);
+        json_pack("{s:s, s:b, s:s?}", "command", command, "complete", complete, "missing", missing);
     char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     bool bad = !text || pl_write_file(path, text, why, sizeof why);
     json_decref(all);
@@ -111,13 +111,13 @@ static bool program_mine(const struct reproduce *p, const struct claim_setting *
 
 /* What an earlier run in the folder was. *done: there is nothing to do. */
 static int program_before(const char *folder, const char *command, bool mine, bool *done,
-                          char **lacks) {
+                          char **missing) {
     json_t *before = program_read(folder);
     const char *then = json_string_value(json_object_get(before, "command"));
-    const char *lacked = json_string_value(json_object_get(before, "lacks"));
+    const char *earlier = json_string_value(json_object_get(before, "missing"));
     int status = CLI_OK;
     *done = !mine || json_is_true(json_object_get(before, "complete"));
-    if (!mine && lacked) *lacks = strdup(lacked);
+    if (!mine && earlier) *missing = strdup(earlier);
     if (then && strcmp(then, command) != 0)
         status =
             cli_fail(CLI_USAGE, "'%s' has the results of another command: '%.300s'", folder, then);
@@ -126,11 +126,11 @@ static int program_before(const char *folder, const char *command, bool mine, bo
 }
 
 int cli_program_part(struct reproduce *p, const struct claim_setting *s, const char *folder,
-                     char **word, int n, char **lacks) {
+                     char **word, int n, char **missing) {
     char command[REPRODUCE_COMMAND], last[400];
     bool done = false;
     cli_setting_command(p, s, command, sizeof command);
-    int status = program_before(folder, command, program_mine(p, s), &done, lacks);
+    int status = program_before(folder, command, program_mine(p, s), &done, missing);
     if (status != CLI_OK || done) return status;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return cli_fail(CLI_FAILED, "'%s' cannot be created: %s", folder, strerror(errno));
@@ -141,10 +141,10 @@ int cli_program_part(struct reproduce *p, const struct claim_setting *s, const c
     cli_catch_signals();
     status = program_run(word, last, sizeof last);
     p->closes = true;
-    if (status == PROGRAM_SKIPPED) *lacks = strdup(*last ? last : "its program does not say why");
+    if (status == PROGRAM_SKIPPED) *missing = strdup(*last ? last : "its program does not say why");
     if (cli_interrupted()) return CLI_FAILED;
-    if (status != CLI_OK && !*lacks)
+    if (status != CLI_OK && !*missing)
         return cli_fail(CLI_FAILED, "setting %s: its program ended with status %d", s->name,
                         status);
-    return program_write(folder, command, status == CLI_OK, *lacks);
+    return program_write(folder, command, status == CLI_OK, *missing);
 }

@@ -226,7 +226,7 @@ enum verdict cli_claim_verdict(const struct reproduce *p, const struct claim *cl
 
 bool cli_claim_fails(const struct reproduce *p, const struct claim *claim) {
     int seeds;
-    return claim->expected[p->form] && !cli_claim_lacks(p, claim) &&
+    return claim->expected[p->form] && !cli_claim_missing(p, claim) &&
            cli_claim_verdict(p, claim, &seeds) != VERDICT_SHOWN;
 }
 

@@ -1,14 +1,14 @@
 #!/bin/sh
-# paceline reproduce: settings that another program runs. It may lack something, fail, be
-# interrupted and go on; its results are judged as those of a race, and a best rate at an edge of
-# those tried proves nothing.
+# paceline reproduce: settings that another program runs. What it needs may be missing; it may fail,
+# be interrupted and go on. Its results are judged as those of a race, and a best rate at an edge
+# of those tried proves nothing.
 . "${SOURCE_DIR:?}/tests/shell/fresh.sh"
 
 # Accuracies and times by seed, for entrants NAME@lr=RATE: best at 0.2, and b 0.1 better than a.
 cat >program <<'END'
 #!/bin/sh
 echo "$*" >>calls
-[ ! -e lacking ] || { echo 'a line before'; cat lacking; exit 77; }
+[ ! -e missing ] || { echo 'a line before'; cat missing; exit 77; }
 [ ! -e failing ] || exit 3
 entrants=
 while [ $# -gt 0 ]; do
@@ -67,16 +67,17 @@ all='0.1 0.2 0.4'
 } >claims.txt
 claims="--claims claims.txt --quiet"
 
-echo "-- a program that lacks something"
-echo 'there is no GPU' >lacking
+echo "-- what a program needs is missing"
+echo 'there is no GPU' >missing
 # shellcheck disable=SC2086
 works reproduce $claims --full --check
 has '^cinside: not run: there is no GPU$'
 has '^races: shown$'
+grep -q '"missing": "there is no GPU"' reproduce/full/sinside/setting.json || fail "what is missing"
 # shellcheck disable=SC2086
 refused '^paceline: setting sinside cannot be run here: there is no GPU$' \
     reproduce $claims --full cinside
-rm lacking
+rm missing
 # shellcheck disable=SC2086
 works reproduce $claims --quick --check
 has '^cinside: not run: it has no quick form$'
@@ -97,7 +98,7 @@ for name in cinside ''; do
         fail "$(cat err)"
 done
 
-echo "-- bench/deep.py lacks PyTorch if it is not there, not if it is broken"
+echo "-- bench/deep.py: PyTorch is missing if it is not there, not if it is broken"
 if python=$(command -v python3); then
     mkdir broken
     deep() { # STATUS LINE-OF-A-torch.py

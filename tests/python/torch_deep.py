@@ -1,4 +1,4 @@
-"""bench/deep.py as a program of claims: what it lacks, a run on the CPU with few pictures, and going
+"""bench/deep.py as a program of claims: what is missing, a run on the CPU with few pictures, and going
 on where it was."""
 
 import json
@@ -42,7 +42,7 @@ class Deep(unittest.TestCase):
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    def test_lacks(self):
+    def test_missing(self):
         done = self.reproduce("nowhere")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, "(?m)^equal: not run: PACELINE_CIFAR10 is 'nowhere', which")
