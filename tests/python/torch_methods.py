@@ -277,6 +277,22 @@ class Local(unittest.TestCase):
             self.assertLess(float((flat(model) - expected).abs().max()), 2e-6)
             self.assertGreaterEqual(summary["results"], 6)
 
+    def test_rates_of_groups(self):
+        """Each worker's optimizer has its own, also 0: that group stays as it is."""
+
+        def make(model):
+            groups = [{"params": model[0].parameters(), "lr": 0.0}]
+            groups.append({"params": model[2].parameters()})
+            return SGD(groups, lr=0.1)
+
+        methods = [item for item in paceline.catalog("method") if item.method["any_optimizer"]]
+        self.assertGreater(len(methods), 10)
+        for item in methods:
+            model, _ = train(item.name, make, updates=4)
+            still, moved = (flat(model[i]) - flat(net()[i]) for i in (0, 2))
+            self.assertLess(float(still.abs().max()), 1e-6, item.name)
+            self.assertGreater(float(moved.abs().max()), 1e-4, item.name)
+
     def test_diloco(self):
         """DiLoCo with AdamW inside: the outer step is Nesterov's, on the mean of the changes. One
         worker, because then a reference is short."""

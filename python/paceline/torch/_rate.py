@@ -15,12 +15,13 @@ __all__ = ["Rate"]
 
 
 class Rate:
-    """Follows the rates of an optimizer whose rule is the server's."""
+    """Follows the rates of an optimizer whose rule is the server's. Optimizers that take local steps
+    have their own, which may differ between param groups, and nothing is sent."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, rule: Rule, session: Session) -> None:
         self._optimizer = weakref.ref(optimizer)
         self._rule, self._session = rule, session
-        self._first = self._now()
+        self._first = self._now() if rule.options else rule.lr
         began = session.resumed or (session.owns and not session.role.serves)
         self._sent = None if began else rule.lr or None  # what the server has; None: unknown
         self._said = self._sent  # without a result
@@ -34,6 +35,8 @@ class Rate:
         """The rate of the owner counts: rank 0, or the worker with the token. It goes with the next
         result, which the server may drop, or at once if the task is cancelled and will have none.
         """
+        if not self._rule.options:
+            return
         session, rate = self._session, self._now()
         if session.owns:
             if rate != self._sent or (cancelled and rate != self._said):
