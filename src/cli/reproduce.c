@@ -104,6 +104,18 @@ static int reproduce_folders(const struct reproduce *p) {
     return cli_fail(CLI_FAILED, "'%s' cannot be created: %s", path, strerror(errno));
 }
 
+/* Reads what came out of a setting, at the end, because other processes that share the settings may
+ * have run it meanwhile. */
+static int reproduce_look(struct reproduce *p, int i) {
+    const struct claim_setting *s = &p->claims.setting[i];
+    char folder[REPRODUCE_PATH];
+    reproduce_folder(p, s, folder, sizeof folder);
+    p->results[i] = reproduce_results(p, s);
+    if (!p->results[i] && !p->missing[i] && s->program) p->missing[i] = cli_program_missing(folder);
+    if (!p->named || !p->missing[i]) return CLI_OK;
+    return cli_fail(CLI_FAILED, "setting %s cannot be run here: %s", s->name, p->missing[i]);
+}
+
 static int reproduce_settings(struct reproduce *p) {
     bool done[CLAIMS_MOST] = {false};
     int status = reproduce_folders(p), failed = CLI_OK;
@@ -112,15 +124,13 @@ static int reproduce_settings(struct reproduce *p) {
         const struct claim_setting *s = &p->claims.setting[i];
         if (!reproduce_needs(p, s) || p->missing[i]) continue;
         int rc = reproduce_run(p, s);
-        if (rc == CLI_OK && p->named && p->missing[i])
-            rc = cli_fail(CLI_FAILED, "setting %s cannot be run here: %s", s->name, p->missing[i]);
         if (cli_interrupted())
             return cli_fail(CLI_INTERRUPTED, "interrupted; the same command goes on");
         done[i] = rc == CLI_OK;
         if (rc != CLI_OK) failed = rc;
     }
     for (int i = 0; i < p->claims.n_settings; i++)
-        if (done[i]) p->results[i] = reproduce_results(p, &p->claims.setting[i]);
+        if (done[i] && reproduce_look(p, i) != CLI_OK) failed = CLI_FAILED;
     return status == CLI_OK ? failed : status;
 }
 
@@ -246,7 +256,8 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
     if (cli_interrupted()) return failed;
     struct race shared = {0};
     cli_race_share(&shared);
-    if (shared.shares > 1 && !(p->closes && reproduce_is_complete(p))) return failed;
+    bool closes = p->closes || shared.share == 0; /* that may have had nothing to run */
+    if (shared.shares > 1 && !(closes && reproduce_is_complete(p))) return failed;
     status = reproduce_conclude(p);
     return failed != CLI_OK ? failed : status;
 }

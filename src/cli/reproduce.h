@@ -19,7 +19,7 @@ struct reproduce {
     const char *jobs; /* value of --jobs, or NULL */
     const char *file; /* of the claims; NULL: those of the program */
     bool check, json, quiet;
-    bool closes;                  /* this process says what came out */
+    bool closes;                  /* this process says what came out, if all is there */
     bool named;                   /* the claims were given by name */
     bool wanted[CLAIMS_MOST];     /* claims */
     json_t *results[CLAIMS_MOST]; /* of settings, an array of lines; NULL: not all are there */
@@ -36,6 +36,9 @@ const char *cli_claim_missing(const struct reproduce *p, const struct claim *cla
 int cli_program_part(struct reproduce *p, const struct claim_setting *s, const char *folder,
                      char **word, int n, char **missing);
 bool cli_program_is_complete(const char *folder);
+/* What the program, which another process may have run, said is missing; or NULL. The caller frees
+ * it. */
+char *cli_program_missing(const char *folder);
 
 enum verdict { VERDICT_SHOWN, VERDICT_EDGE, VERDICT_OPEN, VERDICT_NOT, VERDICT_NONE };
 

@@ -53,6 +53,14 @@ bool cli_program_is_complete(const char *folder) {
     return complete;
 }
 
+char *cli_program_missing(const char *folder) {
+    json_t *all = program_read(folder);
+    const char *missing = json_string_value(json_object_get(all, "missing"));
+    char *copy = missing ? strdup(missing) : NULL;
+    json_decref(all);
+    return copy;
+}
+
 /* --- the process ------------------------------------------------------------------------- */
 
 static _Noreturn void program_child(char **word, pid_t parent, int out) {
@@ -109,15 +117,12 @@ static bool program_mine(const struct reproduce *p, const struct claim_setting *
     return shared.shares < 2 || (s - p->claims.setting) % shared.shares == shared.share;
 }
 
-/* What an earlier run in the folder was. *done: there is nothing to do. */
-static int program_before(const char *folder, const char *command, bool mine, bool *done,
-                          char **missing) {
+/* What an earlier run in the folder was. *done: it is complete. */
+static int program_before(const char *folder, const char *command, bool *done) {
     json_t *before = program_read(folder);
     const char *then = json_string_value(json_object_get(before, "command"));
-    const char *earlier = json_string_value(json_object_get(before, "missing"));
     int status = CLI_OK;
-    *done = !mine || json_is_true(json_object_get(before, "complete"));
-    if (!mine && earlier) *missing = strdup(earlier);
+    *done = json_is_true(json_object_get(before, "complete"));
     if (then && strcmp(then, command) != 0)
         status =
             cli_fail(CLI_USAGE, "'%s' has the results of another command: '%.300s'", folder, then);
@@ -130,8 +135,8 @@ int cli_program_part(struct reproduce *p, const struct claim_setting *s, const c
     char command[REPRODUCE_COMMAND], last[400];
     bool done = false;
     cli_setting_command(p, s, command, sizeof command);
-    int status = program_before(folder, command, program_mine(p, s), &done, missing);
-    if (status != CLI_OK || done) return status;
+    int status = program_before(folder, command, &done);
+    if (status != CLI_OK || done || !program_mine(p, s)) return status;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return cli_fail(CLI_FAILED, "'%s' cannot be created: %s", folder, strerror(errno));
     if (program_write(folder, command, false, NULL) != CLI_OK) return CLI_FAILED;

@@ -10,6 +10,7 @@ cat >program <<'END'
 echo "$*" >>calls
 [ ! -e missing ] || { echo 'a line before'; cat missing; exit 77; }
 [ ! -e failing ] || exit 3
+[ ! -e waiting ] || until [ -e going ]; do sleep 0.1; done
 entrants=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -175,4 +176,39 @@ for n in 1 2 0; do
 done
 [ "$(wc -l <calls)" -eq 3 ] || fail "run more than once: $(cat calls)"
 grep -q '^cinside: shown$' out.0 || fail "no verdict: $(cat out.0 err.0)"
+
+echo "-- a process concludes if what it passed is complete, or missing, by the time it ends"
+task() { # NUMBER of 2, claims …
+    n=$1
+    shift
+    # shellcheck disable=SC2086
+    SLURM_ARRAY_TASK_ID=$n SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_COUNT=2 \
+        "$PACELINE" reproduce $claims --full "$@" >out.$n 2>err.$n
+}
+grep -B99 -m2 '^  holds' claims.txt >two.txt
+claims="--claims two.txt --quiet --out passed"
+: >waiting
+task 1 & # passes cinside, which is not there, and waits in clow
+pid=$!
+tries=0
+until [ -s passed/full/slow/setting.json ] || [ $tries = 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+echo 'there is no GPU' >missing
+task 0 || fail "task 0: $(cat err.0)"
+grep -q . out.0 && fail "verdicts without all results: $(cat out.0)"
+rm missing
+: >going
+wait $pid || fail "task 1: $(cat err.1)"
+grep -q '^cinside: not run: there is no GPU$' out.1 || fail "no verdict: $(cat out.1 err.1)"
+grep -q '^clow: cannot be told' out.1 || fail "no verdict: $(cat out.1 err.1)"
+task 0 cinside || fail "task 0, again: $(cat err.0)"
+grep -q '^cinside: shown$' out.0 || fail "nothing is missing any more: $(cat out.0 err.0)"
+
+echo "-- if all is there already, one process concludes"
+rm -r passed/full.json
+for n in 0 1; do task $n || fail "task $n: $(cat err.$n)"; done
+[ -e passed/full.json ] || fail "none did"
+[ "$(cat out.0 out.1 | grep -c '^cinside: shown$')" -eq 1 ] || fail "it did not: $(cat out.0)"
 exit $bad
