@@ -72,10 +72,11 @@ static json_t *page_real(double x) {
 static json_t *page_required(const struct reproduce *p, const struct claim_required *q) {
     static const char *const bound[] = {NULL, "at least", "at most"};
     struct shown one = cli_shown(p, q);
-    char words[PAGE_WORDS];
+    char words[PAGE_WORDS], ours[PAGE_WORDS];
     cli_verdict_words(one.verdict, one.ours.n, words, sizeof words);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:s?}", "holds", q->text, "run",
-                     one.run, "other", one.other, "verdict", words, "mean",
+    cli_shown_words(one.ours, ours, sizeof ours);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:s?}", "holds", q->text,
+                     "run", one.run, "other", one.other, "verdict", words, "words", ours, "mean",
                      page_real(one.ours.mean), "half", page_real(one.ours.half), "low",
                      page_real(one.ours.low), "high", page_real(one.ours.high), "seeds",
                      one.ours.n, "bound", bound[one.ours.bound]);

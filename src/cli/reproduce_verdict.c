@@ -245,8 +245,9 @@ void cli_shown_words(struct race_mean m, char *out, size_t max) {
     if (m.n == 0 || !isfinite(m.mean)) return;
     snprintf(out, max, "%s%.4g", bound[m.bound], cli_race_shown(m));
     if (m.bound != RACE_EXACT) return;
-    if (isfinite(m.half))
+    double least = 1e-9 * fabs(m.mean); /* less is rounding */
+    if (isfinite(m.half) && m.half > least)
         cli_append(out, max, " ± %.2g", m.half);
-    else if (m.low < m.high)
+    else if (!isfinite(m.half) && m.high - m.low > least)
         cli_append(out, max, " (%.4g to %.4g)", m.low, m.high);
 }

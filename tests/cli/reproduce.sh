@@ -99,6 +99,12 @@ grep -q '^ "date": "20[0-9-]*",' reproduce/quick.json || fail "quick.json lacks 
 grep -q '"other": "sync@lr=0' reproduce/quick.json || fail "quick.json lacks the best entrant"
 # shellcheck disable=SC2086
 has 'over pair/ksync:k=3 is at least 1: [0-9.]* ([0-9.]* to [0-9.]*), shown$'
+python3 - <<'END' || fail "the object has other words than the table: $(cat out)"
+import json
+for claim in json.load(open("reproduce/quick.json"))["claims"]:
+    for r in claim["required"]:
+        assert f"      {r['holds']}: {r['words']}, {r['verdict']}\n" in open("out"), r
+END
 python3 - <<'END' || fail "a ratio is not the factor of the race"
 import json
 claim = [c for c in json.load(open("reproduce/quick.json"))["claims"] if c["name"] == "ratio"][0]
