@@ -78,8 +78,8 @@ static json_t *page_required(const struct reproduce *p, const struct claim_requi
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:s?}", "holds", q->text,
                      "run", one.run, "other", one.other, "verdict", words, "words", ours, "mean",
                      page_real(one.ours.mean), "half", page_real(one.ours.half), "low",
-                     page_real(one.ours.low), "high", page_real(one.ours.high), "seeds",
-                     one.ours.n, "bound", bound[one.ours.bound]);
+                     page_real(one.ours.low), "high", page_real(one.ours.high), "seeds", one.ours.n,
+                     "bound", bound[one.ours.bound]);
 }
 
 static json_t *page_commands(const struct reproduce *p, const struct claim *c) {
