@@ -12,6 +12,11 @@ cp -r "$SOURCE_DIR/docs/results" "$SOURCE_DIR"/docs/*.md docs
 cp "$SOURCE_DIR/README.md" .
 results --check || fail "the pages are not those of docs/results: $(cat out)"
 
+# every outcome names a commit: that which ran it, or that which added it
+grep -E '^(Quick|Full) form: ' docs/claims.md |
+    grep -vE '; paceline [0-9.]+ \((added in )?commit [0-9a-f]{10}[,)]' >without
+[ -s without ] && fail "outcomes without a commit: $(cat without)"
+
 # claims.txt says which outcomes are expected, in both forms, and which claims need one
 expects() { # WHAT CLAIM WORDS-OF-THE-MESSAGE HOW-MANY-MESSAGES
     cp src/cli/claims.txt kept
