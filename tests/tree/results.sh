@@ -17,6 +17,22 @@ grep -E '^(Quick|Full) form: ' docs/claims.md |
     grep -vE '; paceline [0-9.]+ \((added in )?commit [0-9a-f]{10}[,)]' >without
 [ -s without ] && fail "outcomes without a commit: $(cat without)"
 
+# an outcome has the commands that made it, and what runs now if that differs; no other has
+now='^The commands above ran .*; `paceline reproduce'
+grep "$now" docs/claims.md >before
+grep -q "$now backup-resnet --full. runs now:$" before ||
+    fail "backup-resnet: $(cat before)"
+sed -i 's/--updates 20000 --seeds 5/--updates 20001 --seeds 5/' src/cli/claims.txt
+results || fail "it could not be written: $(cat out)"
+grep "$now" docs/claims.md | diff before - | grep '^[<>]' >new
+grep -q '^> The commands above ran at commit 6b9a2e05ad; .* kasync-heavy --quick. runs now:$' new ||
+    fail "other updates: $(cat new)"
+grep -vq -e '--quick. runs now:$' new && fail "other claims: $(cat new)"
+grep -q '^    paceline race ksync:k=7 .* --updates 20001 --seeds 5$' docs/claims.md ||
+    fail "the command that runs now"
+cp "$SOURCE_DIR/src/cli/claims.txt" src/cli
+results || fail "it could not be written: $(cat out)"
+
 # claims.txt says which outcomes are expected, in both forms, and which claims need one
 expects() { # WHAT CLAIM WORDS-OF-THE-MESSAGE HOW-MANY-MESSAGES
     cp src/cli/claims.txt kept
