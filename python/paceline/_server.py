@@ -28,7 +28,7 @@ from .errors import Error, RunError, UsageError, error
 if TYPE_CHECKING:
     from ._setup import Setup
 
-__all__ = ["HERE", "Server", "failure", "token"]
+__all__ = ["HERE", "Server", "failure", "given", "token"]
 
 _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "SLURM_", "MPI_", "HYDRA_", "PACELINE=")
 # what rank 0 and the server hand to each other; the last three are those of `exchange`
@@ -37,7 +37,8 @@ _ANSWER = 60  # seconds for the server to save or load a state
 _LINGERS = 30  # seconds for which it is there after it has hung up, at most
 _SAVES = 60  # seconds in which it writes a checkpoint when rank 0 is gone
 # Files beside the socket, of its name and these: why rank 0 failed, and the token that the server
-# asks of an evaluator. Each begins with a line that tells it from files of other programs.
+# asks of an evaluator, with the options that other ranks must have as well, as JSON. Each begins with
+# a line that tells it from files of other programs.
 _FAILED, _FAILED_LINE = ".failed", "paceline: why the run failed:\n"
 _told: List[str] = []  # such files of earlier runs of this process
 _TOKEN, _TOKEN_LINE = ".token", "paceline: the token of a run, for its evaluator:\n"
@@ -76,7 +77,14 @@ def failure(socket: str, since: float) -> Optional[str]:
 
 def token(socket: str) -> Optional[str]:
     """What a program must show to evaluate the run at this socket; None if there is nothing."""
-    return _read(socket + _TOKEN, _TOKEN_LINE)
+    text = _read(socket + _TOKEN, _TOKEN_LINE)
+    return None if text is None else text.partition("\n")[0]
+
+
+def given(socket: str) -> Dict[str, str]:
+    """The options of rank 0 that other ranks must have as well; empty if that is not known."""
+    text = (_read(socket + _TOKEN, _TOKEN_LINE) or "").partition("\n")[2]
+    return dict(json.loads(text)) if text else {}
 
 
 def _answers(path: str) -> Optional[bool]:
@@ -131,9 +139,11 @@ class Server:
         options: Dict[str, Any],
         save: Optional[Callable[[str], None]],
         token: str,
+        given: Dict[str, str],
     ) -> None:
         """Starts a server that listens at `socket`. `save` writes the initial weights to a path.
-        `token` is for the other ranks and for evaluators on this machine."""
+        `token` is for the other ranks and for evaluators on this machine, and so is `given`, see
+        the function of that name."""
         self._socket, self._pid = socket, os.getpid()
         if _answers(socket):
             raise RunError(
@@ -161,7 +171,7 @@ class Server:
             order.update(socket=socket)
             if not isinstance(options.get("policy"), (str, type(None))):
                 order.update(options=dict(options, policy=None), policy=_packed(options["policy"]))
-            _write(socket + _TOKEN, _TOKEN_LINE, token)
+            _write(socket + _TOKEN, _TOKEN_LINE, f"{token}\n{json.dumps(given)}")
             self._published = True
             self._start(order)
         except BaseException:

@@ -47,12 +47,13 @@ class Optimizer(torch.optim.Optimizer):
     """Wraps a PyTorch optimizer; each step is a result of one worker of the run.
 
     `method` and all other options are those of `paceline train`, for example `updates=400` or
-    `checkpoint="ck"`; those of rank 0 count. The default method is kasync, asynchronous
-    updates of half of the workers each; "sync" is what DistributedDataParallel does. If the method
-    sends gradients, the hyper-parameters of `optimizer` become the rule of the server. If it takes
-    local steps, `optimizer` takes them in every worker. Without updates, time or a target, the run
-    ends when rank 0 closes. If no script has started the server (`paceline serve`), the worker with
-    PACELINE_TOKEN sets the rates, evaluates and ends the run in place of rank 0.
+    `checkpoint="ck"`; those of rank 0 count, and ranks with others raise. The default method is
+    kasync, asynchronous updates of half of the workers each; "sync" is what DistributedDataParallel
+    does. If the method sends gradients, the hyper-parameters of `optimizer` become the rule of the
+    server. If it takes local steps, `optimizer` takes them in every worker. Without updates, time or
+    a target, the run ends when rank 0 closes. If no script has started the server (`paceline
+    serve`), the worker with PACELINE_TOKEN sets the rates, evaluates and ends the run in place of
+    rank 0.
 
     The model gets the weights of rank 0 here, and the server's after every step. Its buffers (the
     statistics of BatchNorm) are averaged over the results behind every update.

@@ -25,6 +25,7 @@ from .._interrupts import tell_briefly
 from .._roles import Role, joined
 from ..errors import Cancelled, Error, FileError, RunEnded, RunError, UsageError
 from . import _sigterm
+from ._agreement import agree, told
 from ._begin import begin
 from ._evaluator import Evaluator, Function
 from ._reference import Reference
@@ -141,6 +142,9 @@ class Session:
         if self._follows:
             workers = int(self._client.server["workers"])
             self.role = replace(self.role, world_size=workers)
+        if not self.role.serves:
+            of_rank_0 = {} if self.role.elsewhere else _server.given(self.role.socket)
+            agree(options, str(self._client.server["method"]), of_rank_0, self._follows)
         self.batches = int(self._client.server["batches_per_task"])
         self.may_lack = bool(self._client.server["tensors"])
 
@@ -187,7 +191,7 @@ class Session:
             save = functools.partial(tensors.save, layout=layout)
             if options.get("resume") == "auto":
                 del served["resume"]
-        self.server = _server.Server(role.socket, served, save, self._token or "any")
+        self.server = _server.Server(role.socket, served, save, self._token or "any", told(options))
         _sigterm.watch(self)
 
     def _join(self, shares: bool = False, **seat: Any) -> _client.Client:
