@@ -11,6 +11,7 @@
 #include "api/weights.h"
 #include "base/isa.h"
 #include "base/needs.h"
+#include "core/arms.h"
 #include "core/filter.h"
 #include "core/groups.h"
 #include "learn/task.h"
@@ -21,8 +22,9 @@
 #include "transport/transport.h"
 
 #define DEFAULT_METHOD "auto"
-#define PARTS_METHOD "kasync" /* the default if parts are given: auto was measured as it is */
-#define REAL_EVAL 1           /* seconds between evaluations of a real run of unknown length */
+#define PARTS_METHOD                                                                               \
+    "kasync"        /* if parts are given, for auto was measured as it is, or many workers */
+#define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
 #define TARGET_UPDATES 100000 /* if only a target would end the run */
 #define DATA_SEED 1           /* of generated data: the same set for every seed of a run */
@@ -41,7 +43,7 @@ static const char *build_usual(const struct pl_setup *s) {
     if (kind && kind->method) return kind->method;
     for (int i = 0; i < PL_N_COLUMNS; i++)
         if (s->conf.column[i][0]) return PARTS_METHOD;
-    return DEFAULT_METHOD;
+    return s->conf.workers > PL_ARMS_WORKERS ? PARTS_METHOD : DEFAULT_METHOD;
 }
 
 /* The default of a column: the first entry of its family that goes with the policy. */

@@ -9,23 +9,37 @@
 
 #define ARMS_MOST 96      /* arms */
 #define ARMS_TIMES 16     /* tasks that are remembered per worker */
-#define ARMS_FIRST 2      /* tasks per worker before the first forecast */
-#define ARMS_AGAIN 1      /* tasks per worker between two forecasts, at least, */
-#define ARMS_OFTEN 64     /* and at most, if nothing changes */
+#define ARMS_FIRST 2      /* completed tasks per worker before the first forecast */
+#define ARMS_PLAY 16      /* results that forecasts may play per completed task, */
+#define ARMS_FREE 8       /* beside those of this many forecasts, */
+#define ARMS_QUIET 2      /* and while nothing changes */
+#define ARMS_DONE 16      /* completed tasks whose mean time is compared with the one before */
 #define ARMS_DRIFT 3      /* a worker whose mean time has changed by this factor is another */
-#define ARMS_WORKERS 4096 /* more would take too long */
 
+/* The mean time of completed tasks is that of all tasks, as if the rest of those that were
+ * cancelled were exponential. */
 struct arms_worker {
     double seconds[ARMS_TIMES];
     unsigned char done[ARMS_TIMES];
     int n, next;  /* tasks that are remembered, and the place of the next one */
-    double known; /* mean time at the last forecast; 0: none */
+    int n_done;   /* tasks completed since the mean was last compared, */
+    double spent; /* the time of these and of those cancelled meanwhile, */
+    double known; /* and the mean before; 0: not known */
+};
+
+/* A worker's tasks in order of time, to draw from. */
+struct arms_times {
+    double seconds[ARMS_TIMES], mean;
+    unsigned char done[ARMS_TIMES], longer[ARMS_TIMES]; /* the first one that took longer */
+    int n;
 };
 
 struct arms_counts {
-    uint64_t n_tasks, due;      /* tasks so far; the next forecast is due after this many */
-    uint64_t n_forecasts, last; /* and the number of tasks at the last one */
-    uint64_t moved;             /* workers have come, gone or changed */
+    uint64_t n_done;             /* completed tasks */
+    uint64_t last, due, changed; /* n_done at the last forecast, the next, and the last change */
+    uint64_t n_forecasts;
+    uint64_t work, n_played; /* results played by the last forecast, and by all of them */
+    uint64_t moved;          /* workers have come, gone or changed since the last forecast */
 };
 
 struct pl_arms {
@@ -34,7 +48,7 @@ struct pl_arms {
     uint64_t seed;
     struct arms_counts counts;
     struct arms_worker *worker; /* [n_workers] */
-    int *present;               /* [n_workers] those that are there, for a forecast */
+    struct arms_times *times;   /* [n_workers] of those that are present, for a forecast */
     struct pl_rng rng;
 };
 
@@ -74,14 +88,14 @@ static int arms_add(struct pl_arms *a, const char *name, int k, struct pl_why *w
 
 int pl_arms_new(const char *names, int n_workers, uint64_t seed, struct pl_arms **out,
                 struct pl_why *why) {
-    if (n_workers > ARMS_WORKERS)
+    if (n_workers > PL_ARMS_WORKERS)
         return pl_fail(why, PL_EUSAGE,
                        "policies are chosen for at most %d workers; use --tuner fixed",
-                       ARMS_WORKERS);
+                       PL_ARMS_WORKERS);
     struct pl_arms *a = calloc(1, sizeof *a);
     if (a) a->worker = calloc((size_t)n_workers, sizeof *a->worker);
-    if (a) a->present = calloc((size_t)n_workers, sizeof *a->present);
-    int rc = a && a->worker && a->present ? PL_OK : pl_fail(why, PL_ENOMEM, "out of memory");
+    if (a) a->times = calloc((size_t)n_workers, sizeof *a->times);
+    int rc = a && a->worker && a->times ? PL_OK : pl_fail(why, PL_ENOMEM, "out of memory");
     if (a) a->n_workers = n_workers;
     if (a) a->seed = seed;
     for (const char *at = names, *end; !rc && at; at = *end ? end + 1 : NULL) {
@@ -106,7 +120,7 @@ void pl_arms_free(struct pl_arms *a) {
     if (!a) return;
     for (int i = 0; i < a->n; i++) free((void *)a->arm[i].conf);
     free(a->worker);
-    free(a->present);
+    free(a->times);
     free(a);
 }
 
@@ -123,15 +137,17 @@ int pl_arms_find(const struct pl_arms *a, const struct pl_policy *policy, int k)
 
 /* --- measuring ---------------------------------------------------------------------------- */
 
-/* The mean time of a worker's tasks, as if those that were cancelled had an exponential rest. */
-static double arms_mean(const struct arms_worker *w) {
-    double sum = 0;
-    int n = 0;
-    for (int i = 0; i < w->n; i++) {
-        sum += w->seconds[i];
-        n += w->done[i] != 0;
-    }
-    return sum / (n > 0 ? n : 1);
+/* Compares the mean time of the last completed tasks with the one before. A worker that has become
+ * slow is known as soon as they have taken too long together. */
+static bool arms_drifts(struct arms_worker *w) {
+    double known = w->known, mean = w->spent / ARMS_DONE;
+    bool slow = known > 0 && mean > ARMS_DRIFT * known;
+    if (w->n_done < ARMS_DONE && !slow) return false;
+    bool drifts = slow || (known > 0 && mean < known / ARMS_DRIFT);
+    w->known = drifts ? 0 : known > 0 ? (known + mean) / 2 : mean;
+    w->n_done = 0;
+    w->spent = 0;
+    return drifts;
 }
 
 void pl_arms_task(struct pl_arms *a, int worker, double seconds, bool done) {
@@ -141,54 +157,84 @@ void pl_arms_task(struct pl_arms *a, int worker, double seconds, bool done) {
     w->done[w->next] = done;
     w->next = (w->next + 1) % ARMS_TIMES;
     if (w->n < ARMS_TIMES) w->n++;
-    a->counts.n_tasks++;
-    if (w->known <= 0 || w->n < ARMS_TIMES) return;
-    double mean = arms_mean(w);
-    if (mean > ARMS_DRIFT * w->known || mean < w->known / ARMS_DRIFT) a->counts.moved = 1;
+    w->spent += seconds;
+    w->n_done += done;
+    a->counts.n_done += done;
+    if (arms_drifts(w)) pl_arms_moved(a);
 }
 
 void pl_arms_moved(struct pl_arms *a) {
-    if (a) a->counts.moved = 1;
+    if (!a) return;
+    a->counts.moved = 1;
+    a->counts.changed = a->counts.n_done;
 }
 
 /* --- forecasts ---------------------------------------------------------------------------- */
 
-/* One of the n tasks at place[], at random. */
-static int arms_pick(struct pl_arms *a, const int *place, int n) {
-    int i = (int)(pl_rng_unit(&a->rng) * n);
-    return place[i < n ? i : n - 1];
+static void arms_sort(struct arms_times *t, const struct arms_worker *w) {
+    double sum = 0;
+    int n_done = 0;
+    t->n = w->n;
+    for (int i = 0; i < w->n; i++) {
+        int at = i;
+        for (; at > 0 && t->seconds[at - 1] > w->seconds[i]; at--) {
+            t->seconds[at] = t->seconds[at - 1];
+            t->done[at] = t->done[at - 1];
+        }
+        t->seconds[at] = w->seconds[i];
+        t->done[at] = w->done[i];
+        sum += w->seconds[i];
+        n_done += w->done[i];
+    }
+    t->mean = sum / (n_done > 0 ? n_done : 1);
+    for (int i = t->n - 1; i >= 0; i--) {
+        bool tie = i + 1 < t->n && t->seconds[i + 1] <= t->seconds[i];
+        t->longer[i] = tie ? t->longer[i + 1] : (unsigned char)(i + 1);
+    }
+}
+
+/* One of the tasks from `from` on, at random. */
+static int arms_pick(struct pl_arms *a, int from, int n) {
+    int i = from + (int)(pl_rng_unit(&a->rng) * (n - from));
+    return i < n ? i : n - 1;
 }
 
 static double arms_draw(void *ctx, int present) {
     struct pl_arms *a = ctx;
-    const struct arms_worker *w = &a->worker[a->present[present]];
-    int place[ARMS_TIMES], n = w->n;
-    for (int i = 0; i < n; i++) place[i] = i;
-    int at = arms_pick(a, place, n);
-    while (!w->done[at]) {
-        int longer = 0;
-        for (int i = 0; i < w->n; i++)
-            if (w->seconds[i] > w->seconds[at]) place[longer++] = i;
-        if (longer == 0) return w->seconds[at] + arms_mean(w) * pl_rng_exp(&a->rng);
-        at = arms_pick(a, place, longer);
+    const struct arms_times *t = &a->times[present];
+    int at = arms_pick(a, 0, t->n);
+    while (!t->done[at]) {
+        if (t->longer[at] == t->n) return t->seconds[at] + t->mean * pl_rng_exp(&a->rng);
+        at = arms_pick(a, t->longer[at], t->n);
     }
-    return w->seconds[at];
+    return t->seconds[at];
 }
 
-/* Lists the workers that are present and measured; those that have just come count as soon as they
- * are. Returns how many there are. */
+/* The times of the workers that are present and measured; those that have just come count as soon
+ * as they are. Returns how many there are. */
 static int arms_present(struct pl_arms *a, const struct pl_view *v) {
     int n = 0;
     for (int i = 0; i < v->n_workers; i++)
-        if (v->worker[i].state != PL_GONE && a->worker[i].n > 0) a->present[n++] = i;
+        if (v->worker[i].state != PL_GONE && a->worker[i].n > 0)
+            arms_sort(&a->times[n++], &a->worker[i]);
     return n;
 }
 
 static bool arms_due(const struct pl_arms *a, const struct pl_view *v) {
-    uint64_t first = ARMS_FIRST * (uint64_t)v->n_alive;
-    uint64_t again = a->counts.last + ARMS_AGAIN * (uint64_t)v->n_alive;
-    if (a->counts.n_tasks < first || a->counts.n_tasks < again) return false;
-    return a->counts.moved != 0 || a->counts.n_tasks >= a->counts.due;
+    const struct arms_counts *c = &a->counts;
+    uint64_t each = (uint64_t)v->n_alive;
+    if (c->n_done < ARMS_FIRST * each || c->n_done < c->last + each) return false;
+    if (c->n_played > ARMS_PLAY * c->n_done + ARMS_FREE * c->work) return false;
+    return c->moved != 0 || c->n_done >= c->due;
+}
+
+/* While nothing changes, the next forecast is made when half as many tasks again were completed,
+ * but at a moderate cost. */
+static void arms_wait(struct arms_counts *c) {
+    uint64_t more = (c->n_done - c->changed) / 2, most = c->work / ARMS_QUIET;
+    c->due = c->n_done + (more < most ? more : most) + 1;
+    c->last = c->n_done;
+    c->moved = 0;
 }
 
 /* Forecasts are made from few measurements: unless something has changed, a new one counts half. */
@@ -202,24 +248,22 @@ static void arms_learn(struct pl_arm *arm, const struct pl_forecast *f, bool fre
 
 int pl_arms_forecast(struct pl_arms *a, const struct pl_view *v, struct pl_why *why) {
     if (!a || !arms_due(a, v)) return PL_OK;
+    struct arms_counts *c = &a->counts;
     int n = arms_present(a, v), rc = PL_OK;
-    uint64_t more = a->counts.n_tasks / 2, most = ARMS_OFTEN * (uint64_t)v->n_alive;
-    a->counts.due = a->counts.n_tasks + (more < most ? more : most) + 1;
-    bool fresh = a->counts.moved != 0;
-    a->counts.moved = 0;
-    a->counts.last = a->counts.n_tasks;
-    a->counts.n_forecasts++;
-    for (int i = 0; i < n; i++)
-        a->worker[a->present[i]].known = arms_mean(&a->worker[a->present[i]]);
+    c->n_forecasts++;
+    c->work = 0;
     for (int i = 0; !rc && i < a->n; i++) {
         struct pl_arm *arm = &a->arm[i];
-        struct pl_forecast f = {NAN, NAN, NAN};
+        struct pl_forecast f = {NAN, NAN, NAN, 0};
         struct pl_twin_conf twin = {arm->policy, arm->conf, n, arms_draw, a};
-        pl_rng_init(&a->rng, a->seed, PL_STREAM_TWIN, 0, a->counts.n_forecasts);
+        pl_rng_init(&a->rng, a->seed, PL_STREAM_TWIN, 0, c->n_forecasts);
         bool fits = n > 0 && (arm->policy->by_batch || arm->knobs.k <= n);
         if (fits) rc = pl_twin_run(&twin, &f, why);
-        arms_learn(arm, &f, fresh);
+        c->work += f.n_played;
+        arms_learn(arm, &f, c->moved != 0);
     }
+    c->n_played += c->work;
+    arms_wait(c);
     return rc;
 }
 
@@ -231,5 +275,5 @@ void pl_arms_archive(struct pl_arms *a, const struct pl_archive *k) {
         bool sane = w->n >= 0 && w->n <= ARMS_TIMES && w->next >= 0 && w->next < ARMS_TIMES;
         if (!sane) *w = (struct arms_worker){.n = 0};
     }
-    if (k->restoring) a->counts.moved = 1;
+    if (k->restoring) pl_arms_moved(a);
 }

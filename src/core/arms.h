@@ -6,16 +6,19 @@
  * and Meier's estimate) or, if there is none, with an exponential rest: its mean is the time of all
  * tasks over the number of those that were completed.
  *
- * Forecasts are made when every worker has been measured, when workers have come or gone, when a
- * worker takes three times as long as before or a third of that, and otherwise less and less often.
- * They depend on events alone, so a replay makes the same. Functions accept NULL, and do nothing,
- * where control calls them for every tuner. Control, arms and the twin call each other in a circle:
- * a forecast is a run of control itself. */
+ * Forecasts are made when every worker has been measured, when workers have come or gone, when 16
+ * completed tasks of a worker took three times as long as those before or a third of that, and
+ * otherwise less and less often. However often workers change, the results that all forecasts play
+ * are bounded by the number of completed tasks. Forecasts depend on events alone, so a replay makes
+ * the same. Functions accept NULL, and do nothing, where control calls them for every tuner.
+ * Control, arms and the twin call each other in a circle: a forecast is a run of control itself. */
 #ifndef PL_CORE_ARMS_H
 #define PL_CORE_ARMS_H
 
 #include "core/archive.h"
 #include "core/tuner.h"
+
+#define PL_ARMS_WORKERS 4096 /* forecasts for more would take too long */
 
 struct pl_arms;
 

@@ -15,7 +15,8 @@ struct twin {
     const struct pl_twin_conf *conf;
     struct pl_control *control;
     struct pl_heap heap;
-    uint64_t n_updates, from_updates, from_ns; /* so far; when it began to count */
+    uint64_t n_played;                         /* results so far */
+    uint64_t n_updates, from_updates, from_ns; /* updates so far; when it began to count */
     double lag, members;                       /* of the updates that count */
 };
 
@@ -53,7 +54,8 @@ static int twin_loop(struct twin *t, uint64_t *now_ns, struct pl_why *why) {
     t->from_updates = TWIN_WARM;
     for (int i = 0; !rc && i < t->conf->n_workers; i++)
         rc = twin_event(t, &(struct pl_event){.kind = PL_JOIN, .worker = i}, why);
-    for (int n = 0; !rc && t->n_updates < t->from_updates + TWIN_UPDATES; n++) {
+    for (; !rc && t->n_updates < t->from_updates + TWIN_UPDATES; t->n_played++) {
+        uint64_t n = t->n_played;
         if (n >= TWIN_EVENTS && t->n_updates >= t->from_updates + TWIN_FEW) break;
         if (n == TWIN_EVENTS / 2 && t->n_updates < TWIN_WARM) { /* updates take many results */
             t->from_updates = t->n_updates;
@@ -83,8 +85,8 @@ int pl_twin_run(const struct pl_twin_conf *conf, struct pl_forecast *out, struct
     int rc = pl_control_new(&control, &t.control, why);
     if (!rc) rc = twin_loop(&t, &now_ns, why);
     double n = t.n_updates > t.from_updates ? (double)(t.n_updates - t.from_updates) : NAN;
-    *out =
-        (struct pl_forecast){pl_seconds(now_ns - t.from_ns) / n, t.lag / t.members, t.members / n};
+    *out = (struct pl_forecast){pl_seconds(now_ns - t.from_ns) / n, t.lag / t.members,
+                                t.members / n, t.n_played};
     pl_heap_free(&t.heap);
     pl_control_free(t.control);
     return rc;

@@ -16,12 +16,13 @@ struct pl_twin_conf {
 };
 
 struct pl_forecast {
-    double time; /* seconds per update */
-    double lag;  /* mean of the members of a group */
-    double size; /* members of a group */
+    double time;       /* seconds per update */
+    double lag;        /* mean of the members of a group */
+    double size;       /* members of a group */
+    uint64_t n_played; /* results that it took to know */
 };
 
-/* Everything is NAN if no update can be expected. 0, or an error of control. */
+/* Time, lag and size are NAN if no update can be expected. 0, or an error of control. */
 int pl_twin_run(const struct pl_twin_conf *conf, struct pl_forecast *out, struct pl_why *why);
 
 #endif

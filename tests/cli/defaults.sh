@@ -31,12 +31,15 @@ awk 'BEGIN { print "a,price"; for (i = 0; i < 300; i++) print i % 7 "," 1000 + 3
 ! "$PACELINE" simulate --data csv:prices.csv --updates 1 >out 2>err || fail "300 classes"
 grep -q "add task=regress" err || fail "$(cat err)"
 
-step "the method: auto, or kasync with the parts that are given"
+step "the method: auto, or kasync with the parts that are given or with too many workers"
 "$PACELINE" simulate --model quadratic --updates 1 >out 2>err
 header="auto: policy kbatchasync:k=8, tuner auto, correct brake, average tail,"
 grep -q "method    $header" err || fail "$(cat err)"
 "$PACELINE" simulate --model quadratic --correct gap --updates 1 >out 2>err
 grep -q "method    kasync: policy kasync:k=4, correct gap," err || fail "$(cat err)"
+
+"$PACELINE" simulate --model quadratic --workers 4097 --updates 1 >out 2>err
+grep -q "method    kasync: policy kasync:k=2049," err || fail "4,097 workers: $(cat err)"
 
 step "a rate and a method that are given are taken"
 "$PACELINE" simulate --data friedman --lr 0.01 --updates 1 >out 2>err

@@ -21,7 +21,7 @@ static double draw(void *ctx, int worker) {
 static struct pl_forecast forecast(const char *policy) {
     struct pl_choice c = choose(&pl_policy_family, policy, P);
     struct pl_rng rng;
-    struct pl_forecast sum = {0, 0, 0};
+    struct pl_forecast sum = {0, 0, 0, 0};
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 0, 0);
     for (int i = 0; i < 50; i++) {
         struct pl_forecast f;
@@ -112,6 +112,57 @@ TEST(forecasts_follow_the_workers) {
         for (int i = 0; i < 7; i++) pl_arms_task(a, i, 5, true);
     assert_int_equal(pl_arms_forecast(a, &v, NULL), 0);
     check_near("ksync:k=6", "time", time_of(a, "ksync", 6), 5);
+}
+
+/* Rounds of ksync:k=1 with exponential times: a worker completes one task in eight. How often there
+ * are new forecasts. */
+static int n_forecasts(struct pl_arms *a, int n_rounds, double slower) {
+    static struct pl_rng rng;
+    struct pl_worker w[P] = {{0}};
+    struct pl_view v = view_of(w, P);
+    int n = 0;
+    pl_rng_init(&rng, test_seed, PL_STREAM_TEST, 2, 0);
+    for (int round = 0; round < n_rounds; round++) {
+        double task[P], first = INFINITY, known = time_of(a, "ksync", 2);
+        for (int i = 0; i < P; i++) task[i] = pl_rng_exp(&rng) * (i < P / 2 ? 1 : slower);
+        for (int i = 0; i < P; i++) first = fmin(first, task[i]);
+        for (int i = 0; i < P; i++) pl_arms_task(a, i, first, task[i] == first);
+        assert_int_equal(pl_arms_forecast(a, &v, NULL), 0);
+        n += known != time_of(a, "ksync", 2) && !(isnan(known) && isnan(time_of(a, "ksync", 2)));
+    }
+    return n;
+}
+
+static void check_rough(double got, double wanted) {
+    if (!(got > 0.6 * wanted && got < 1.7 * wanted)) fail_msg("%g, not about %g", got, wanted);
+}
+
+/* Few results per worker vary much, which is no change. */
+TEST(chance_is_no_change) {
+    struct pl_arms *a = arms_of("ksync");
+    int n = n_forecasts(a, 2000, 1);
+    if (n < 10 || n > 25) fail_msg("%d forecasts", n);
+    check_rough(time_of(a, "ksync", 1), 1.0 / P);
+    n = n_forecasts(a, 1000, 10); /* half of the workers become slow */
+    if (n < 5 || n > 40) fail_msg("%d more forecasts", n);
+    check_rough(time_of(a, "ksync", 1), 1 / (P / 2 * 1.1));
+}
+
+/* However often workers come and go, forecasts play at most 16 results per completed task, and
+ * those of the first eight: 24 arms play some 10,000. */
+TEST(forecasts_have_a_bounded_cost) {
+    struct pl_arms *a = arms_of("ksync+kbatchsync+kasync+kbatchasync");
+    struct pl_worker w[P] = {{0}};
+    struct pl_view v = view_of(w, P);
+    int n = 0;
+    for (int round = 0; round < 3000; round++) {
+        double known = time_of(a, "ksync", 1);
+        for (int i = 0; i < P; i++) pl_arms_task(a, i, 1 + round, true);
+        pl_arms_moved(a);
+        assert_int_equal(pl_arms_forecast(a, &v, NULL), 0);
+        n += known != time_of(a, "ksync", 1) && !isnan(time_of(a, "ksync", 1));
+    }
+    if (n < 8 || n > 8 + 60) fail_msg("%d forecasts", n);
 }
 
 TEST(policies_with_a_state_are_refused) {
