@@ -20,13 +20,38 @@ static void reproduce_folder(const struct reproduce *p, const struct claim_setti
 
 /* --- the list ---------------------------------------------------------------------------- */
 
+/* A setting of the claim that another program runs; NULL: there is none. */
+static const struct claim_setting *reproduce_program(const struct reproduce *p,
+                                                     const struct claim *c) {
+    for (int i = 0; i < p->claims.n_settings; i++)
+        if (p->claims.setting[i].program && cli_claim_uses(&p->claims, c, &p->claims.setting[i]))
+            return &p->claims.setting[i];
+    return NULL;
+}
+
+static bool reproduce_has_form(const struct reproduce *p, const struct claim *c,
+                               enum claim_form form) {
+    for (int i = 0; i < p->claims.n_settings; i++)
+        if (!p->claims.setting[i].form[form] &&
+            cli_claim_uses(&p->claims, c, &p->claims.setting[i]))
+            return false;
+    return true;
+}
+
 static int reproduce_list(const struct reproduce *p) {
     for (int i = 0; i < p->claims.n_claims; i++) {
         const struct claim *c = &p->claims.claim[i];
+        const struct claim_setting *s = reproduce_program(p, c);
+        bool quick = reproduce_has_form(p, c, CLAIM_QUICK),
+             full = reproduce_has_form(p, c, CLAIM_FULL);
         printf("%s\n    ", c->name);
         cli_wrap(4, 4, c->says);
         fputs("    ", stdout);
         cli_wrap(4, 4, c->paper);
+        if (s) printf("    runs %.*s\n", (int)strcspn(s->program, " "), s->program);
+        if (!quick || !full)
+            printf("    has no %s form: give --%s\n", quick ? "full" : "quick",
+                   quick ? "quick" : "full");
     }
     printf("\n%d claims. Run one with 'paceline reproduce NAME', or all with 'paceline reproduce "
            "--quick'.\n",
@@ -151,6 +176,19 @@ const char *cli_claim_missing(const struct reproduce *p, const struct claim *cla
 
 /* --- the command ------------------------------------------------------------------------- */
 
+/* Where to look: races have curves. */
+static void reproduce_hint(const struct reproduce *p) {
+    const char *form = cli_claim_forms[p->form];
+    printf("\npage: %s/%s.html", p->out, form);
+    for (int i = 0; i < p->claims.n_settings; i++) {
+        const struct claim_setting *s = &p->claims.setting[i];
+        if (!p->results[i] || !s->race) continue;
+        printf("   curves: paceline report %s/%s/%s", p->out, form, s->name);
+        break;
+    }
+    putchar('\n');
+}
+
 /* Says what came out; the exit status. */
 static int reproduce_conclude(const struct reproduce *p) {
     int n_failed = 0, status = cli_reproduce_write(p);
@@ -163,8 +201,7 @@ static int reproduce_conclude(const struct reproduce *p) {
         json_decref(all);
     } else {
         cli_reproduce_table(p);
-        printf("\npage: %s/%s.html   curves: paceline report %s/%s/SETTING\n", p->out,
-               cli_claim_forms[p->form], p->out, cli_claim_forms[p->form]);
+        reproduce_hint(p);
     }
     if (status == CLI_OK && p->check && n_failed > 0)
         return cli_fail(CLI_FAILED, "%d claim%s expected to be shown %s not", n_failed,
@@ -199,12 +236,14 @@ static int reproduce_choose(struct reproduce *p, const struct cli_args *args) {
 /* Leaves out the settings that do not have the form. */
 static int reproduce_forms(struct reproduce *p, bool listed) {
     const char *form = cli_claim_forms[p->form];
+    for (int i = 0; p->named && i < p->claims.n_claims; i++)
+        if (p->wanted[i] && !reproduce_has_form(p, &p->claims.claim[i], p->form))
+            return cli_fail(CLI_USAGE, "claim %s has no %s form; type 'paceline reproduce %s --%s'",
+                            p->claims.claim[i].name, form, p->claims.claim[i].name,
+                            cli_claim_forms[!p->form]);
     for (int i = 0; !listed && i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
         if (s->form[p->form] || !reproduce_needs(p, s)) continue;
-        if (p->named)
-            return cli_fail(CLI_USAGE, "setting %s has no %s form; give --%s", s->name, form,
-                            cli_claim_forms[!p->form]);
         if (asprintf(&p->missing[i], "it has no %s form", form) < 0)
             return cli_fail(CLI_FAILED, "out of memory");
     }
@@ -213,11 +252,17 @@ static int reproduce_forms(struct reproduce *p, bool listed) {
 
 static const char reproduce_notes[] =
     "Without a name and without --quick, --full or --check, the claims are listed. Each is data:\n"
-    "races, and what must hold in their results. A claim is shown if the 95 % intervals of\n"
-    "its numbers lie in the ranges that it requires. Results are kept, so a command that was\n"
-    "interrupted goes on where it was, and a run that failed is run again. Examples:\n\n"
+    "races, or commands of other programs, and what must hold in their results. A claim is shown "
+    "if\n"
+    "the 95 % intervals of its numbers lie in the ranges that it requires. Results are kept, so a\n"
+    "command that was interrupted goes on where it was, and a run that failed is run again. A "
+    "claim\n"
+    "whose program cannot run here, because a GPU or data are missing, is left out with a "
+    "sentence;\n"
+    "the paths of programs begin in the source folder. Examples:\n\n"
     "  paceline reproduce\n"
     "  paceline reproduce ksync-time --full\n"
+    "  paceline reproduce gap-aware-resnet --full      (bench/deep.py, on a GPU)\n"
     "  paceline reproduce --quick --check\n";
 
 static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setup *setup) {
@@ -228,10 +273,12 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
          NULL},
         {"check", NULL, "exit with status 1 if a claim is not shown that is expected to be",
          &p->check, NULL},
-        {"jobs", "N", "simulate N runs at once; results do not depend on it (one per core)", NULL,
+        {"jobs", "N", "carry out N runs at once; results do not depend on it (one per core)", NULL,
          &p->jobs},
         {"out", "DIR", "folder of results and pages; -o for short (reproduce)", NULL, &p->out},
-        {"claims", "FILE", "read claims from FILE instead (docs/reproduce.md)", NULL, &p->file},
+        {"claims", "FILE",
+         "read claims from FILE instead, which may run programs (docs/reproduce.md)", NULL,
+         &p->file},
         {"json", NULL, "print one JSON object and nothing else", &p->json, NULL},
         {"quiet", NULL, "print no progress, only verdicts", &p->quiet, NULL},
         {NULL, NULL, NULL, NULL, NULL}};

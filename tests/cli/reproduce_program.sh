@@ -68,12 +68,21 @@ all='0.1 0.2 0.4'
 } >claims.txt
 claims="--claims claims.txt --quiet"
 
+echo "-- the list and the help say which claims another program runs"
+works reproduce --claims claims.txt
+[ "$(sed -n '/^cinside$/,/^clow$/p' out | grep -c -e '^    runs ./program$' \
+    -e '^    has no quick form: give --full$')" -eq 2 ] || fail "the list: $(cat out)"
+sed -n '/^races$/,$p' out | grep -q -e ' runs ' -e ' form: ' && fail "the list: $(cat out)"
+works reproduce --help
+has 'races, or commands of other programs'
+
 echo "-- what a program needs is missing"
 echo 'there is no GPU' >missing
 # shellcheck disable=SC2086
 works reproduce $claims --full --check
 has '^cinside: not run: there is no GPU$'
 has '^races: shown$'
+has '^page: reproduce/full.html   curves: paceline report reproduce/full/race$'
 grep -q '"missing": "there is no GPU"' reproduce/full/sinside/setting.json || fail "what is missing"
 # shellcheck disable=SC2086
 refused '^paceline: setting sinside cannot be run here: there is no GPU$' \
@@ -83,7 +92,8 @@ rm missing
 works reproduce $claims --quick --check
 has '^cinside: not run: it has no quick form$'
 # shellcheck disable=SC2086
-refused '^paceline: setting sinside has no quick form; give --full$' reproduce $claims cinside
+refused "^paceline: claim cinside has no quick form; type 'paceline reproduce cinside --full'$" \
+    reproduce $claims cinside
 sed 's/^  full --seeds 3//' claims.txt >bad.txt
 refused 'setting sinside needs race or program, and quick or full' reproduce --claims bad.txt
 
@@ -160,6 +170,7 @@ wc -l <calls >before
 # shellcheck disable=SC2086
 works reproduce $claims --full cinside
 has '^cinside: shown$'
+has '^page: reproduce/full.html$' # a program has no curves
 wc -l <calls | cmp -s before - || fail "it was run again"
 sed 's/--seeds 3/--seeds 4/' claims.txt >other.txt
 refused "remove 'reproduce/full/sinside' to run it again" \
