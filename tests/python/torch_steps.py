@@ -3,7 +3,6 @@ task leaves nothing behind, the sampler's epoch is the program's."""
 
 import copy
 import inspect
-import itertools
 import pickle
 import threading
 import time
@@ -22,81 +21,6 @@ DATA = torch.utils.data.TensorDataset(*batch(0, n=64))
 
 def loader(size=8):
     return torch.utils.data.DataLoader(DATA, size)
-
-
-class Samples(unittest.TestCase):
-    def told(self, method, loop):
-        """The samples of every result of one worker that runs `loop(opt, model)`."""
-        told = []
-
-        def worker(role):
-            model = net()
-            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role)
-            push = opt._session.push
-
-            def note(samples, loss, absent=None):
-                told.append(samples)
-                push(samples, loss)
-
-            with unittest.mock.patch.object(opt._session, "push", note):
-                loop(opt, model)
-            opt.close()
-
-        together(1, worker)
-        return told
-
-    def backward(self, opt, model, x, y):
-        loss = CROSS_ENTROPY(model(x), y)
-        loss.backward()
-        return loss
-
-    def test_plain(self):
-        def loop(opt, model):
-            for x, y in opt.batches(loader()):
-                opt.zero_grad()
-                opt.step(self.backward(opt, model, x, y))
-
-        self.assertEqual(self.told("sync", loop), [8] * 8)
-
-    def test_given(self):
-        """A number that is given replaces what batches() has counted."""
-
-        def loop(opt, model):
-            for x, y in opt.batches(loader()):
-                opt.zero_grad()
-                opt.step(self.backward(opt, model, x, y), samples=5)
-
-        self.assertEqual(self.told("sync", loop), [5] * 8)
-        self.assertEqual(self.told("local-sgd:u=4", loop), [20] * 2)
-
-    def test_local_steps(self):
-        def loop(opt, model):
-            for x, y in opt.batches(loader()):
-                opt.zero_grad()
-                opt.step(self.backward(opt, model, x, y), samples=len(x))
-
-        self.assertEqual(self.told("local-sgd:u=4", loop), [32] * 2)
-
-    def test_accumulation(self):
-        """With and without steps inside no_sync(), and zero_grad() before or after the step."""
-
-        def loop(opt, model, steps=True, before=True):
-            for i, (x, y) in enumerate(opt.batches(loader())):
-                if before and i % 4 == 0:
-                    opt.zero_grad()
-                if i % 4 < 3:
-                    with opt.no_sync():
-                        loss = self.backward(opt, model, x, y)
-                        if steps:
-                            opt.step(loss)
-                else:
-                    opt.step(self.backward(opt, model, x, y))
-                    if not before:
-                        opt.zero_grad()
-
-        for steps, before in itertools.product((True, False), (True, False)):
-            told = self.told("sync", lambda o, m: loop(o, m, steps, before))
-            self.assertEqual(told, [32] * 2, (steps, before))
 
 
 class Scaler(torch.cuda.amp.GradScaler):

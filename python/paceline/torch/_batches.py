@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..errors import UsageError
 from ._session import Session
 
-__all__ = ["Passes"]
+__all__ = ["Passes", "Samples"]
+
+
+def _leaves(batch: Any) -> Iterator[Any]:
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if not isinstance(batch, (list, tuple)):
+        yield batch
+        return
+    for part in batch:
+        yield from _leaves(part)
 
 
 def _length(batch: Any) -> int:
-    """The number of samples in a mini-batch: the length of its first tensor."""
-    if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        batch = batch[0] if batch else None
-    return len(batch) if isinstance(batch, torch.Tensor) and batch.dim() > 0 else 0
+    """The number of samples in a mini-batch, which is the length of its tensors, however they are
+    nested. If they differ in that, or there are single numbers as well, lists of one length that are
+    all of it have an entry per sample, as for images of different sizes."""
+    leaves = list(_leaves(batch))
+    lengths = [len(t) for t in leaves if isinstance(t, torch.Tensor) and t.dim() > 0]
+    single = any(isinstance(x, (int, float)) or getattr(x, "shape", None) == () for x in leaves)
+    if single or len(set(lengths)) > 1:
+        parts = batch if isinstance(batch, (list, tuple)) else [None]
+        sizes = {len(p) if isinstance(p, (list, tuple)) else -1 for p in parts}
+        if len(sizes) == 1 and -1 not in sizes:
+            return sizes.pop()
+    return lengths[0] if lengths else 0
+
+
+class Samples:
+    """Counts the samples of a result: those of the mini-batches that its steps were made of. What a
+    script has skipped counts for nothing."""
+
+    def __init__(self, params: Sequence[torch.Tensor]) -> None:
+        self._params = params
+        self.result = 0  # of the steps so far
+        self._computed = 0  # of mini-batches that no step has taken, although they have gradients
+        self._batch = 0  # of the last mini-batch
+        self._before = self._gradients()
+
+    def _gradients(self) -> List[Tuple[int, int]]:
+        """What changes if a gradient is computed, or added to another."""
+        grads = [p.grad for p in self._params]
+        return [(0, 0) if g is None else (id(g), g._version) for g in grads]
+
+    def hand_out(self, n: int) -> None:
+        """The loop gets a mini-batch of n samples."""
+        now = self._gradients()
+        if self._batch and any(a != b and a != (0, 0) for a, b in zip(now, self._before)):
+            self._computed += self._batch
+        self._batch, self._before = n, now
+
+    def step(self, given: int, accumulates: bool) -> None:
+        """A step of the script; `given` is what it says the size of the mini-batch is, or 0."""
+        self._computed += given or self._batch
+        self._batch = 0
+        if not accumulates:
+            self.result += self._computed
+            self._computed = 0
+
+    def drop(self, steps: bool) -> None:
+        """Gradients are cleared, and with them `steps` that had not been sent."""
+        self._computed = 0
+        self.result = 0 if steps else self.result
+        self._before = self._gradients()
+
+    def abandon(self) -> None:
+        """The task and its last mini-batch are dropped."""
+        self._batch = self._computed = 0
 
 
 class _SetEpoch:

@@ -15,7 +15,7 @@ from .._roles import Role
 from ..errors import RunEnded, RunError, UsageError
 from . import _current
 from ._arguments import number, shown
-from ._batches import Passes
+from ._batches import Passes, Samples
 from ._evaluator import Evaluation
 from ._group import Group
 from ._hooks import hook
@@ -140,7 +140,6 @@ class Optimizer(torch.optim.Optimizer):
         if overlap and run.grouped:
             raise UsageError("overlap= is for workers that are one process; leave it or group= out")
         self._hooks: List[Any] = []  # of task(), until close()
-        self._samples = self._batch = 0  # of the result so far; of a mini-batch before its step
         self._reported: Tuple[Any, int] = (None, 0)
         self._losses: List[float] = []
         self._scaling = Scaling(self, optimizer)
@@ -151,6 +150,7 @@ class Optimizer(torch.optim.Optimizer):
         trained = {i for g in self._groups for i in g}
         _current.refuse_shared(model, trained)
         self._vector = Vector(model, trained, zero_copy)
+        self._samples = Samples([p for p in self._vector.params if id(p) in trained])
         self._method = at.method
         self._takes_steps = at.takes_steps  # with the optimizer that was given
         self._sends_gradients = at.sends_gradients
@@ -238,7 +238,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._local:
             self._steps_left = int(task.steps)
             self._losses.clear()
-        self._samples = 0
+        self._samples.result = 0
 
     def _await_task(self) -> None:
         """With overlap, the model gets the weights that `step` has not waited for."""
@@ -249,8 +249,7 @@ class Optimizer(torch.optim.Optimizer):
     def _count_samples(self, n: int) -> None:
         """`batches` tells the size of the mini-batch that it hands out, or that there is none."""
         self._await_task()
-        self._samples += self._batch
-        self._batch = n
+        self._samples.hand_out(n)
 
     def _check(self) -> None:
         if self.optimizer.param_groups is not self.param_groups:
@@ -305,8 +304,7 @@ class Optimizer(torch.optim.Optimizer):
             loss = closure
         told, self._reported = self._reported, (None, 0)
         loss = told[0] if loss is None else loss
-        self._samples += samples or told[1] or self._batch
-        self._batch = 0
+        self._samples.step(samples or told[1], self._accumulating)
         if not self._accumulating:
             self._step(loss)
         return loss if calls else None
@@ -330,7 +328,7 @@ class Optimizer(torch.optim.Optimizer):
         self._session.counts["steps"] += 1
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
-        self._total, value, cancelled = self._session.settle(self._samples, number(loss))
+        self._total, value, cancelled = self._session.settle(self._samples.result, number(loss))
         if cancelled:
             self._abandon()
         elif self._local:
@@ -390,7 +388,7 @@ class Optimizer(torch.optim.Optimizer):
     def _abandon(self) -> None:
         """Drops what was computed for the task: its gradients must not get into the next result."""
         self._session.counts["abandoned"] += 1
-        self._batch = 0
+        self._samples.abandon()
         self.optimizer.zero_grad(set_to_none=True)
         if not self._local:
             self._rate.send(cancelled=True)
@@ -408,8 +406,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._accumulating:
             self.optimizer.zero_grad(set_to_none=set_to_none)
             self._vector.restart()
-            if not self._local:
-                self._samples = 0
+            self._samples.drop(steps=not self._local)
 
     def add_param_group(self, param_group: Any) -> None:
         if self._ready:
