@@ -4,7 +4,7 @@
 # rates.
 DEMO_OUT := demo-$(shell date +%Y%m%d-%H%M%S)
 DEMO      = $(BUILD)/paceline race --demo --seeds 3 --out $(DEMO_OUT)
-DEMO_REAL = $(BUILD)/paceline race sync kasync gap-aware async --demo --real \
+DEMO_REAL = $(BUILD)/paceline race auto sync gap-aware async --demo --real \
     --rates $(DEMO_OUT) --out $(DEMO_OUT)-real
 
 BUILD       = build
@@ -52,7 +52,7 @@ build: ## build only the program and the library, into build/
 	@$(configure) -B $(BUILD)
 	@$(compile) $(BUILD) --parallel $(JOBS) --target product
 
-demo: setup build ## install packages, build, race seven methods, then four for real; a page
+demo: setup build ## install packages, build, race eight methods, then four for real; a page
 	$(DEMO)
 	$(DEMO_REAL)
 	$(BUILD)/paceline report $(DEMO_OUT) $(DEMO_OUT)-real -o $(DEMO_OUT)/report.html

@@ -115,7 +115,7 @@ static const char *const man_description[] = {
     NULL};
 
 static const char *const man_examples[] = {
-    "Compare seven methods on Fashion-MNIST with heavy-tailed delays:",
+    "Compare eight methods on Fashion-MNIST with heavy-tailed delays:",
     "example",
     "paceline race --demo",
     "Simulate one method on data that needs no files, and try another number of workers:",

@@ -6,8 +6,8 @@
 
 #include "race.h"
 
-static const char *const race_default[] = {"sync", "backup",    "kasync", "adasync-kasync",
-                                           "abs",  "gap-aware", "async"};
+static const char *const race_default[] = {"auto",           "sync", "backup",    "kasync",
+                                           "adasync-kasync", "abs",  "gap-aware", "async"};
 
 /* The demo, simulated or real: Fashion-MNIST, eight workers whose delays have infinite variance. */
 static const char *const race_demo[][2] = {{"data", "fashion"},
@@ -308,7 +308,7 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
 }
 
 static const char race_notes[] =
-    "Default methods: sync backup kasync adasync-kasync abs gap-aware async. A method may\n"
+    "Default methods: auto sync backup kasync adasync-kasync abs gap-aware async. A method may\n"
     "carry options of its parts (after ':') and of its run (after '@'). Every method\n"
     "without an @lr races at the rate that served it best in simulated runs with seeds of\n"
     "their own, unless --lr or --tune no is given. Examples:\n\n"

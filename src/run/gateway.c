@@ -263,7 +263,7 @@ static uint64_t gateway_end_ns(struct pl_gateway *g) {
     for (const struct seat *s = g->seats; s; s = s->next)
         if (s->asks_final) bytes += s->dim * sizeof(float);
     pl_lock_leave(g->lock);
-    return GATEWAY_END_NS + bytes * GATEWAY_SECOND / GATEWAY_FINAL_RATE;
+    return GATEWAY_END_NS + bytes / (GATEWAY_FINAL_RATE / 1000) * (GATEWAY_SECOND / 1000);
 }
 
 /* libmicrohttpd must not be stopped while connections are suspended. Nothing is parked any more;

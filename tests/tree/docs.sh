@@ -100,6 +100,15 @@ done
     failed=$((failed + 1))
 }
 
+# the time that the README predicts for its first run is the one that is printed
+command=$(grep -m 1 "^build/paceline simulate --method abs " "$SOURCE_DIR/README.md")
+printed=$(eval "\"\$PACELINE\"${command#build/paceline} --json --quiet" |
+    sed -n 's/^[^}]*"time":\([0-9.]*\),"updates".*/\1/p')
+grep -qF "The simulation predicts $(printf %.3f "${printed:-0}") s." "$SOURCE_DIR/README.md" || {
+    echo "README.md predicts another time than ${printed:-none}, which this prints: $command"
+    failed=$((failed + 1))
+}
+
 # every file that removes, truncates, renames or overwrites something is named in reliability.md,
 # with the reason why that is safe
 sed -n '/^## What is removed and overwritten/,/^## Storms/p' "$SOURCE_DIR/docs/reliability.md" \
@@ -108,6 +117,7 @@ calls='\bf(d)?open\([^;]*"[wax]|\bopen\([^;]*"[wax]|O_CREAT|O_TRUNC|rmtree|write
 calls="$calls|(^|[^.>_[:alnum:]])((rename|unlink)(at)?|rmdir|remove|f?truncate|creat) ?\([^)]"
 calls="$calls|os\.(replace|renames?|remove|removedirs|unlink|rmdir|truncate)\b|\.unlink\("
 calls="$calls|shutil\.(copy|move)"
+calls="$calls|TemporaryDirectory"
 shell='(^|[ ;&|(])(rm|rmdir|mv|ln|truncate|tee) '
 (
     cd "$SOURCE_DIR" || exit
