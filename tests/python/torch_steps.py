@@ -23,67 +23,6 @@ def loader(size=8):
     return torch.utils.data.DataLoader(DATA, size)
 
 
-class Scaler(torch.cuda.amp.GradScaler):
-    """One that works on the CPU, also in versions of PyTorch whose scaler does not."""
-
-    def __init__(self):
-        with unittest.mock.patch("torch.cuda.is_available", return_value=True):
-            super().__init__(init_scale=1024.0)
-
-    def scale(self, loss):
-        if self._scale is None:
-            self._lazy_init_scale_growth_tracker(loss.device)
-        return loss * self._scale
-
-    def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16):
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                p.grad.mul_(inv_scale)
-        return {torch.device("cpu"): found_inf}
-
-
-class Scaling(unittest.TestCase):
-    def test_scaled_gradients(self):
-        """They are unscaled by scaler.step(opt) or unscale_, or opt.step() raises."""
-
-        def worker(role):
-            model = net()
-            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
-
-            def backward(scale=lambda loss: loss):
-                opt.zero_grad()
-                x, y = batch(0)
-                with torch.autocast("cpu", torch.bfloat16):
-                    loss = CROSS_ENTROPY(model(x), y)
-                scale(loss).backward()
-
-            backward()
-            opt.step()  # bfloat16 needs no scaler
-            scaler = Scaler()
-            backward(scaler.scale)
-            with self.assertRaisesRegex(paceline.UsageError, "scaler.step"):
-                opt.step()
-            del scaler
-            opt._scaling._steps = 0  # every step is looked at
-            scaler = Scaler()
-            first = flat(model)
-            for unscales in (False, True):
-                backward(scaler.scale)
-                if unscales:
-                    scaler.unscale_(opt)
-                    opt.step()
-                else:
-                    scaler.step(opt)
-                scaler.update(new_scale=512.0)
-                opt._scaling._steps = 0
-            self.assertLess(float((flat(model) - first).abs().max()), 1)
-            backward()
-            opt.step()  # the scaler is that of another model
-            opt.close()
-
-        together(1, worker)
-
-
 class Overlap(unittest.TestCase):
     both = threading.Barrier(2, timeout=60)
 

@@ -407,6 +407,7 @@ class Optimizer(torch.optim.Optimizer):
             self.optimizer.zero_grad(set_to_none=set_to_none)
             self._vector.restart()
             self._samples.drop(steps=not self._local)
+            self._scaling.forget()
 
     def add_param_group(self, param_group: Any) -> None:
         if self._ready:
