@@ -3,14 +3,16 @@ hyper-parameters."""
 
 import unittest
 import unittest.mock
+from typing import Any, List
 
 import torch
 
 import paceline
 import paceline.torch as pl
-from workers import backward, flat, net, roles, together
+from workers import Cast, backward, flat, net, roles, together
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+HALF = [torch.bfloat16, torch.float16]
 
 
 class Changes(unittest.TestCase):
@@ -185,6 +187,35 @@ class Changes(unittest.TestCase):
                 self.one(make, clamp, "'0.weight' was changed in place")
                 self.one(make, back, None)
                 self.one(make, clamp, None, method="local-sgd:u=2")
+
+    def test_data_of_other_types(self):
+        """In half precision and in float64, on the CPU and on a device whose memory is not read."""
+        make = lambda m: SGD(m.parameters(), lr=0.1)
+
+        def copy(opt, model):
+            model[2].weight.data.copy_(torch.full_like(model[2].weight, 0.25))
+
+        def halve(opt, model):
+            for p in model.parameters():
+                p.data.mul_(0.5)
+
+        def last(opt, model):
+            model[0].weight.data[-1, -1] += 0.25
+
+        cases: List[Any] = [(dtype, ()) for dtype in (*HALF, torch.float64)]
+        for dtype, on in [(torch.bfloat16, ("cpu",)), *cases]:
+
+            def model():
+                return torch.nn.Sequential(Cast(6, 8), torch.nn.Tanh(), Cast(8, 3)).to(dtype)
+
+            with unittest.mock.patch("paceline.torch._watch._READABLE", on):
+                self.one(make, copy, "'2.weight' was changed in place", model=model)
+                self.one(make, halve, "'0.weight' was changed in place", model=model)
+                self.one(make, last, "'0.weight' was changed in place", model=model)
+                self.one(make, self.data, "'2.weight' was given other data", model=model)
+                self.one(make, lambda opt, model: None, None, model=model, steps=5)
+                self.one(make, halve, None, method="local-sgd:u=2", model=model)
+                self.one(make, halve, "easgd", method="easgd:u=2", model=model, steps=3)
 
     def test_data_far_from_the_first_number(self):
         """A change is noticed wherever it is: at once in steps 1, 2, 4, 8, …, and if every step makes

@@ -15,7 +15,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
-from workers import CROSS_ENTROPY, batch, flat, net, together
+from workers import CROSS_ENTROPY, Cast, batch, flat, net, together
 
 SGD = torch.optim.SGD
 
@@ -85,13 +85,6 @@ class Methods(unittest.TestCase):
             first.setdefault((*parts["policy"], *parts["local"]), item)
         self.assertGreater(len(first), 12)
         self.check(first.values(), far=True)
-
-
-class Cast(torch.nn.Linear):
-    """Computes in float32, because not every CPU multiplies matrices of bfloat16."""
-
-    def forward(self, x):
-        return torch.nn.functional.linear(x, self.weight.float(), self.bias.float())
 
 
 class Types(unittest.TestCase):

@@ -31,6 +31,13 @@ def net(seed=0, norm=False, width=8):
     return torch.nn.Sequential(*layers)
 
 
+class Cast(torch.nn.Linear):
+    """Computes in float32, because not every CPU multiplies matrices of bfloat16."""
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight.float(), self.bias.float())
+
+
 def batch(step, worker=0, n=8):
     """The mini-batch of one worker at one step."""
     g = torch.Generator().manual_seed(1000 * step + worker)
