@@ -2,10 +2,12 @@
 
     PYTHONPATH=python python3 bench/torch_methods.py >docs/bench/torch-methods.md
 
-Three workers, 20 updates, a small network with plain SGD. A cell is "works", which means finite
-weights that have moved, or the sentence with which the method is refused."""
+Three workers, 20 updates, a small network. Real workers wrap plain SGD, SGD with momentum, or Adam. A
+cell is "works", which means finite weights that have moved, or the sentence with which the method is
+refused."""
 
 import os
+import sys
 import tempfile
 import threading
 
@@ -16,6 +18,11 @@ import paceline.torch as pl
 
 WORKERS, UPDATES = 3, 20
 CROSS_ENTROPY = torch.nn.functional.cross_entropy
+OPTIMIZERS = {
+    "plain SGD": lambda params: torch.optim.SGD(params, lr=0.05),
+    "momentum": lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9),
+    "Adam": lambda params: torch.optim.Adam(params, lr=0.002),
+}
 
 
 def net():
@@ -39,14 +46,14 @@ def verdict(start, model):
     return "works" if torch.isfinite(now).all() and moved > 1e-4 else f"wrong: moved by {moved:.3g}"
 
 
-def work(method, role, out, start):
+def work(method, make, role, out, start):
     """One worker of a real run."""
     model = net()
     torch.nn.utils.vector_to_parameters(start.clone(), model.parameters())
     try:
-        sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+        inner = make(model.parameters())
         reference = trusted if method == "zeno++" else None
-        opt = pl.Optimizer(sgd, model, method, updates=UPDATES, role=role, reference=reference)
+        opt = pl.Optimizer(inner, model, method, updates=UPDATES, role=role, reference=reference)
         step = 0
         while not opt.ended:
             with opt.task():
@@ -62,12 +69,14 @@ def work(method, role, out, start):
         out[role.rank] = str(e)
 
 
-def real(method, start):
+def real(method, make, start):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.socket")
         out = ["hangs"] * WORKERS
         threads = [
-            threading.Thread(target=work, args=(method, pl.Role(r, WORKERS, path), out, start))
+            threading.Thread(
+                target=work, args=(method, make, pl.Role(r, WORKERS, path), out, start)
+            )
             for r in range(WORKERS)
         ]
         for t in threads:
@@ -101,15 +110,17 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     start = torch.nn.utils.parameters_to_vector(net().parameters()).detach()
-    rows = [
-        (item.name, real(item.name, start), simulated(item.name, start))
-        for item in paceline.catalog("method")
-    ]
+    columns = [f"real, {name}" for name in OPTIMIZERS] + ["simulated"]
+    rows = []
+    for item in paceline.catalog("method"):
+        cells = [real(item.name, make, start) for make in OPTIMIZERS.values()]
+        rows.append([item.name, *cells, simulated(item.name, start)])
+        print(*rows[-1], sep="; ", file=sys.stderr)
     print("# Every method with a PyTorch model\n")
-    for i, how in ((1, "with real workers"), (2, "simulated")):
+    for i, how in enumerate(columns, 1):
         n = sum(row[i] == "works" for row in rows)
         print(f"- {how}: {n} of {len(rows)} work")
-    print("\n| method | real | simulated |\n|---|---|---|")
+    print(f"\n| method | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for row in rows:
         print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |", flush=True)
 

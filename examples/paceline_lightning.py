@@ -62,7 +62,7 @@ class PacelineModule(L.LightningModule):
 
 
 class Paceline(L.Callback):
-    """Ends the fit with the run; rank 0 then has the final weights."""
+    """Ends the fit with the run; every rank then has the final weights."""
 
     def on_train_batch_end(self, trainer, module, *_):
         if module.opt.ended:

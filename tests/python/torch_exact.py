@@ -10,7 +10,7 @@ import torch
 
 import paceline
 import paceline.torch as pl
-from workers import CROSS_ENTROPY, batch, flat, net, together
+from workers import CROSS_ENTROPY, batch, flat, net, roles, together
 
 STEPS, WORKERS = 50, 2
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
@@ -96,6 +96,52 @@ class Exact(unittest.TestCase):
 
     def test_adagrad(self):
         self.same(lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02))
+
+    def test_sparse(self):
+        """Gradients of an embedding that are sparse: rows that a mini-batch has not used have none."""
+
+        def make():
+            embedding = torch.nn.Embedding(6, 3, sparse=True)
+            with torch.no_grad():
+                embedding.weight.copy_(torch.linspace(-1, 1, 18).view(6, 3))
+            return embedding
+
+        def loss(model, step, rank=0):
+            rows = torch.tensor([step % 3, 2 * rank + step % 2])
+            return model(rows).square().sum()
+
+        def worker(role, optimizer):
+            model = make()
+            opt = pl.Optimizer(optimizer(model), model, "sync", role=role, updates=STEPS)
+            step = 0
+            while not opt.ended:
+                opt.zero_grad()
+                loss(model, step, role.rank).backward()
+                self.assertTrue(model.weight.grad.is_sparse)
+                opt.step()
+                step += 1
+            opt.close()
+            return flat(model)
+
+        for optimizer in (
+            lambda m: SGD(m.parameters(), lr=0.1),
+            lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9),
+            lambda m: torch.optim.Adagrad(m.parameters(), lr=0.1),
+        ):
+            found = together(2, lambda role: worker(role, optimizer))[0]
+            model = make()
+            alone = optimizer(model)
+            for step in range(STEPS):
+                alone.zero_grad()
+                for rank in range(2):
+                    (loss(model, step, rank) / 2).backward()
+                alone.step()
+            self.assertGreater(float((flat(model) - flat(make())).abs().max()), 1e-2)
+            self.assertLess(float((found - flat(model)).abs().max()), 1e-6)
+        model = make()
+        with self.assertRaisesRegex(paceline.UsageError, "no SparseAdam"):
+            sparse = torch.optim.SparseAdam(list(model.parameters()))
+            pl.Optimizer(sparse, model, "sync", role=roles(1)[0])
 
     def test_clipping(self):
         """max_norm clips the mean, as a script with DDP does; weight decay is added afterwards."""

@@ -77,6 +77,14 @@ class Methods(unittest.TestCase):
     def test_all(self):
         self.check(paceline.catalog("method"), far=False)
 
+    def test_blocks(self):
+        """Whatever the optimizer is, the sentence is about the method."""
+        for item in paceline.catalog("method"):
+            if "matrix" in item.needs:
+                for kind in (torch.optim.Adam, lambda p: SGD(p, lr=0.1, momentum=0.9)):
+                    with self.assertRaisesRegex(paceline.Error, "hands out blocks of a matrix"):
+                        train(item.name, lambda m: kind(m.parameters()), workers=1)
+
     def test_each_kind_over_http(self):
         """The first method with each pair of a policy and a local rule."""
         first = {}

@@ -71,6 +71,7 @@ class Columns:
     optim: str  # a spec,
     optim_name: str  # and the name in it
     fixed_optim: bool  # the method works with this optimizer alone
+    blocks: bool  # it hands out blocks of a matrix, which no model of PyTorch has
     reference_every: int  # updates, after which it needs another gradient of rank 0; 0: never
 
 
@@ -93,6 +94,7 @@ def columns(options: Dict[str, Any]) -> Columns:
         at["optim"],
         at["parts"]["optim"][0],
         bool(at["fixed_optim"]),
+        "matrix" in at["needs"],
         int(at["reference_every"]),
     )
 
@@ -240,7 +242,10 @@ def _fixed_optim(optimizer: Any, at: Columns) -> Spec:
 
 
 def refuse_plain(optimizer: Any, at: Columns) -> None:
-    """For local rules whose steps the library takes: they are those of plain SGD."""
+    """For local rules whose steps the library takes: they are those of plain SGD. Methods that hand
+    out blocks have no use for any optimizer, which the server tells."""
+    if at.blocks:
+        return
     plain = type(optimizer) is torch.optim.SGD and _sgd(optimizer) == Spec("sgd")
     if any(g.get("maximize") for g in optimizer.param_groups):
         raise _refuse(optimizer, "maximize")
