@@ -32,8 +32,8 @@ def check_documented(test: unittest.TestCase, module: Any) -> None:
 
 def run_examples(test: unittest.TestCase, module: Any, **names: Any) -> None:
     """Everything public has a docstring with an example, or one that names another with an example.
-    The examples know `names`."""
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
+    Public members may have examples too. The examples know `names`."""
+    finder, runner = doctest.DocTestFinder(recurse=True), doctest.DocTestRunner(verbose=False)
     for name in module.__all__:
         thing = getattr(module, name)
         is_error = inspect.isclass(thing) and issubclass(thing, Exception)

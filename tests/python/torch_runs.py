@@ -44,11 +44,20 @@ class Documented(unittest.TestCase):
     def test_everything_public(self):
         check_documented(self, pl)
 
+    MEMBERS = ("report", "set_weights", "no_sync", "paused")
+
     def test_examples(self):
+        def example():
+            """The optimizer that examples of methods begin with."""
+            model = torch.nn.Linear(2, 1)
+            return pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync")
+
+        for name in self.MEMBERS:
+            self.assertIn(">>> opt = example()", getattr(pl.Optimizer, name).__doc__)
         with unittest.mock.patch(
             "paceline.torch._current._last_role", None
         ):  # no optimizer was made yet
-            run_examples(self, pl, paceline=paceline, torch=torch)
+            run_examples(self, pl, paceline=paceline, torch=torch, example=example)
 
 
 class Several(unittest.TestCase):

@@ -21,6 +21,7 @@ from ._group import Group
 from ._hooks import hook
 from ._rate import Rate
 from ._reference import Reference
+from ._refusals import refuse_arguments, refuse_to_move, why_unchanged
 from ._run import Run
 from ._saving import Saving
 from ._scaling import Scaling
@@ -30,7 +31,6 @@ from ._translate import (
     hyper_parameters,
     layout,
     refuse_changes,
-    refuse_plain,
     rule,
 )
 from ._vector import Vector
@@ -161,18 +161,7 @@ class Optimizer(torch.optim.Optimizer):
         state = State(self._rule.optim, self._vector, self._groups)
         brings = {} if at.takes_steps else state.steps_of(optimizer.state_dict()["state"])
         self._hyper_parameters = hyper_parameters(optimizer)
-        if not at.sends_gradients and not at.takes_steps:
-            refuse_plain(optimizer, at)
-        if zero_copy and at.takes_steps:
-            raise UsageError(
-                f"zero_copy needs a method that sends gradients, but {at.method} takes local steps, "
-                "which change the parameters in place; leave zero_copy out"
-            )
-        if at.reference_every and (reference is None or run.grouped):
-            raise UsageError(
-                f"{at.method} compares gradients with one that rank 0 computes; give reference=, a "
-                "function of the model that returns its loss on samples you trust, and no group="
-            )
+        refuse_arguments(optimizer, at, zero_copy, reference, run.grouped)
         self._local = at.takes_steps  # the steps are taken here
         self._steps_left = 0
 
@@ -267,23 +256,19 @@ class Optimizer(torch.optim.Optimizer):
         if not self._takes_steps:
             refuse_changes(self._hyper_parameters, self.optimizer)
         if not self._averages:
-            self._vector.check_unchanged(self._why_unchanged(), self._session.hung_up)
-
-    def _why_unchanged(self) -> str:
-        """What would become of weights that the script has changed, and what to do."""
-        if self._sends_gradients:
-            return (
-                "the server has the weights and would undo it; load weights before "
-                "paceline.torch.Optimizer is made, or call opt.set_weights()"
-            )
-        return (
-            f"{self._method} would merge it with the server's weights as if it were a step; load weights "
-            "before paceline.torch.Optimizer is made, or use plain local-sgd, which averages what workers load"
-        )
+            why = why_unchanged(self._method, self._sends_gradients)
+            self._vector.check_unchanged(why, self._session.hung_up)
 
     def report(self, loss: Any = None, samples: int = 0) -> None:
         """Tells the loss and the size of a mini-batch before a `step` that others call without
-        arguments, such as GradScaler or a Lightning trainer."""
+        arguments, such as GradScaler or a Lightning trainer.
+
+        >>> opt = example()
+        >>> loss = opt.model(torch.ones(4, 2)).square().mean()
+        >>> loss.backward()
+        >>> opt.report(loss, samples=4)
+        >>> opt.step()
+        >>> opt.close()"""
         self._reported = (loss, samples)
 
     def step(self, closure: Any = None, *, loss: Any = None, samples: Optional[int] = None) -> Any:
@@ -343,24 +328,15 @@ class Optimizer(torch.optim.Optimizer):
         self._rate.send()
         absent = self._vector.without_gradient()
         if not self._session.may_lack:
-            self._refuse_to_move(absent)
+            lost = self._vector.has_lost_gradient() and self._keeps_moving
+            decays = absent and self._rule.options["weight_decay"]
+            refuse_to_move(self._method, lost, bool(decays))
             absent = None
         task = self._session.client.task
         finite = self._vector.write_gradient(task.out, bool(task.checks))
         if not finite:
             self._session.spoils(self._vector.spoiled())
         self._push(loss if finite else math.inf, absent)
-
-    def _refuse_to_move(self, absent: Optional[bytes]) -> None:
-        """For methods in which a result cannot lack tensors: those without a gradient count as 0."""
-        lost = self._vector.has_lost_gradient() and self._keeps_moving
-        why = "weight_decay of the server" if absent and self._rule.options["weight_decay"] else ""
-        if lost or why:
-            raise UsageError(
-                "some parameters have no gradient in this step, and PyTorch would leave them as they "
-                f"are, but {why or 'momentum'} changes them under {self._method}; set it to 0, use them "
-                "in every step or in none, or use another method"
-            )
 
     def _local_step(self, loss: float) -> None:
         self.optimizer.step()
@@ -446,7 +422,13 @@ class Optimizer(torch.optim.Optimizer):
         """The weights and buffers that the model has now become the server's: after
         `model.load_state_dict(…)` or a change in place. Call it in all ranks that have changed them;
         those of rank 0 count. Momentum and moments stay. Results that other ranks are computing are
-        applied to the new weights. Raises UsageError under methods with local steps."""
+        applied to the new weights. Raises UsageError under methods with local steps.
+
+        >>> opt = example()
+        >>> opt.model.load_state_dict(torch.nn.Linear(2, 1).state_dict())
+        <All keys matched successfully>
+        >>> opt.set_weights()
+        >>> opt.close()"""
         if not self._sends_gradients:
             raise UsageError(
                 f"set_weights() needs a method that sends gradients, but {self._method} takes local "
@@ -459,7 +441,16 @@ class Optimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulates gradients: inside, `step` sends nothing and `zero_grad` clears nothing."""
+        """Accumulates gradients: inside, `step` sends nothing and `zero_grad` clears nothing.
+
+        >>> opt = example()
+        >>> with opt.no_sync():
+        ...     (opt.model(torch.ones(4, 2)).square().mean() / 2).backward()
+        >>> (opt.model(torch.zeros(4, 2)).square().mean() / 2).backward()
+        >>> opt.step()  # of both mini-batches
+        >>> opt.version
+        1
+        >>> opt.close()"""
         before, self._accumulating = self._accumulating, True
         self._vector.pause(True)
         try:
@@ -499,9 +490,14 @@ class Optimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Encloses what is no part of a task, such as an evaluation that the script makes itself:
-        `with opt.paused(): print(accuracy(model))`. `evict=` does not count this time, unless it is
-        half an hour. `evaluate=` and `reference=` need no such block."""
+        """Encloses what is no part of a task, such as an evaluation that the script makes itself.
+        `evict=` does not count this time, unless it is half an hour. `evaluate=` and `reference=` need
+        no such block.
+
+        >>> opt = example()
+        >>> with opt.paused():
+        ...     outputs = opt.model(torch.ones(4, 2))
+        >>> opt.close()"""
         self._await_task()
         with self._session.pausing():
             yield
