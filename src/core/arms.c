@@ -7,24 +7,24 @@
 
 #include "core/twin.h"
 
-#define ARMS_MOST 96      /* arms */
-#define ARMS_TIMES 16     /* tasks that are remembered per worker */
-#define ARMS_FIRST 2      /* completed tasks per worker before the first forecast */
-#define ARMS_PLAY 16      /* results that forecasts may play per completed task, */
-#define ARMS_FREE 8       /* beside those of this many forecasts, */
-#define ARMS_QUIET 2      /* and while nothing changes */
-#define ARMS_DONE 16      /* completed tasks whose mean time is compared with the one before */
-#define ARMS_DRIFT 3      /* a worker whose mean time has changed by this factor is another */
+#define ARMS_MOST 96  /* arms */
+#define ARMS_TIMES 32 /* tasks that are remembered per worker */
+#define ARMS_FIRST 2  /* completed tasks per worker before the first forecast */
+#define ARMS_PLAY 16  /* results that forecasts may play per completed task, */
+#define ARMS_FREE 8   /* beside those of this many forecasts, */
+#define ARMS_QUIET 2  /* and while nothing changes */
+#define ARMS_DONE 16  /* completed tasks whose mean time is compared with the one before */
+#define ARMS_DRIFT 3  /* a worker whose mean time has changed by this factor is another */
 
 /* The mean time of completed tasks is that of all tasks, as if the rest of those that were
  * cancelled were exponential. */
 struct arms_worker {
     double seconds[ARMS_TIMES];
     unsigned char done[ARMS_TIMES];
-    int n, next;  /* tasks that are remembered, and the place of the next one */
-    int n_done;   /* tasks completed since the mean was last compared, */
-    double spent; /* the time of these and of those cancelled meanwhile, */
-    double known; /* and the mean before; 0: not known */
+    int n, next;       /* tasks that are remembered, and the place of the next one */
+    int n_new, n_done; /* tasks since the mean was last compared; those that were completed, */
+    double spent;      /* the time of all of them, */
+    double known;      /* and the mean before; 0: not known */
 };
 
 /* A worker's tasks in order of time, to draw from. */
@@ -145,6 +145,8 @@ static bool arms_drifts(struct arms_worker *w) {
     if (w->n_done < ARMS_DONE && !slow) return false;
     bool drifts = slow || (known > 0 && mean < known / ARMS_DRIFT);
     w->known = drifts ? 0 : known > 0 ? (known + mean) / 2 : mean;
+    if (drifts && w->n > w->n_new) w->n = w->n_new; /* the others are of what it was */
+    w->n_new = 0;
     w->n_done = 0;
     w->spent = 0;
     return drifts;
@@ -158,6 +160,7 @@ void pl_arms_task(struct pl_arms *a, int worker, double seconds, bool done) {
     w->next = (w->next + 1) % ARMS_TIMES;
     if (w->n < ARMS_TIMES) w->n++;
     w->spent += seconds;
+    w->n_new++;
     w->n_done += done;
     a->counts.n_done += done;
     if (arms_drifts(w)) pl_arms_moved(a);
@@ -176,17 +179,17 @@ static void arms_sort(struct arms_times *t, const struct arms_worker *w) {
     int n_done = 0;
     t->n = w->n;
     for (int i = 0; i < w->n; i++) {
-        int at = i;
-        for (; at > 0 && t->seconds[at - 1] > w->seconds[i]; at--) {
+        int from = (w->next + ARMS_TIMES - 1 - i) % ARMS_TIMES, at = i;
+        for (; at > 0 && t->seconds[at - 1] > w->seconds[from]; at--) {
             t->seconds[at] = t->seconds[at - 1];
             t->done[at] = t->done[at - 1];
         }
-        t->seconds[at] = w->seconds[i];
-        t->done[at] = w->done[i];
-        sum += w->seconds[i];
-        n_done += w->done[i];
+        t->seconds[at] = w->seconds[from];
+        t->done[at] = w->done[from];
+        sum += w->seconds[from];
+        n_done += w->done[from];
     }
-    t->mean = sum / (n_done > 0 ? n_done : 1);
+    t->mean = w->known > 0 ? w->known : sum / (n_done > 0 ? n_done : 1);
     for (int i = t->n - 1; i >= 0; i--) {
         bool tie = i + 1 < t->n && t->seconds[i + 1] <= t->seconds[i];
         t->longer[i] = tie ? t->longer[i + 1] : (unsigned char)(i + 1);

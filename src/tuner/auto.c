@@ -10,7 +10,8 @@
  *
  * The run begins calmly, because too much noise ruins some networks for good. As soon as an
  * evaluation some updates later finds a new lowest loss, the limit of the noise is doubled, or more
- * if that allows no faster arm. Three things show that the run cannot bear the arm in force:
+ * if that allows no faster arm; if no limit does, less noise is worth less time from then on. Three
+ * things show that the run cannot bear the arm in force:
  *   - the losses of the last results are three times those of the results before;
  *   - an evaluation finds five times the lowest loss so far;
  *   - for a while, which is half of the time until then but some updates at least and at most,
@@ -24,12 +25,14 @@
 
 #include "core/tuner.h"
 
-#define AUTO_BEGIN 0.5   /* limit of the noise at first */
-#define AUTO_CARE 0.25   /* an update costs its time multiplied by its noise to this power */
-#define AUTO_SAME 1.1    /* the arm in force stays if its cost is within this factor */
-#define AUTO_TENURE 6    /* fewest updates between two changes of the limit, */
-#define AUTO_SHARE 0.125 /* which is also at least this share of all updates so far */
-#define AUTO_WAIT 16     /* after a bar, the limit stays until the run is this many times as old */
+#define AUTO_BEGIN 0.5      /* limit of the noise at first */
+#define AUTO_CARE 0.25      /* an update costs its time multiplied by its noise to this power, */
+#define AUTO_LESS 0.75      /* and this times as much where a higher limit allows nothing faster, */
+#define AUTO_LEAST_CARE 0.1 /* but no less than this one */
+#define AUTO_SAME 1.1       /* the arm in force stays if its cost is within this factor */
+#define AUTO_TENURE 6       /* fewest updates between two changes of the limit, */
+#define AUTO_SHARE 0.125    /* which is also at least this share of all updates so far */
+#define AUTO_WAIT 16 /* after a bar, the limit stays until the run is this many times as old */
 /* A lower loss must come within this share of the time that the lowest one took, or within these
  * numbers of updates if that share is shorter or longer. */
 #define AUTO_PATIENCE 0.5
@@ -50,6 +53,7 @@ struct auto_state {
     double limit, level; /* of the noise; that of the arm in force; 0: not known yet */
     double last, before; /* mean losses of results */
     double best, found;  /* lowest loss of an evaluation, 0: none; when the search for it began */
+    double care;         /* the power of the noise in the cost */
     double next;         /* seconds; the limit is not raised before this time */
     uint64_t scored;     /* version of the last evaluation, */
     uint64_t lowest;     /* of the one with the lowest loss, */
@@ -143,29 +147,31 @@ static bool auto_may(const struct auto_state *s, const struct pl_run_info *info,
     return true;
 }
 
-static double auto_cost(const struct pl_arm *a) {
-    return a->time * pow(auto_noise(a), AUTO_CARE);
+static double auto_cost(const struct auto_state *s, const struct pl_arm *a) {
+    return a->time * pow(auto_noise(a), s->care);
 }
 
 static int auto_pick(const struct auto_state *s, const struct pl_run_info *info) {
     const struct pl_arm *arm = info->arm;
     int best = -1, now = info->current;
     for (int i = 0; i < info->n_arms; i++)
-        if (auto_may(s, info, i) && (best < 0 || auto_cost(&arm[i]) < auto_cost(&arm[best])))
+        if (auto_may(s, info, i) && (best < 0 || auto_cost(s, &arm[i]) < auto_cost(s, &arm[best])))
             best = i;
     bool stays = best >= 0 && now >= 0 && auto_may(s, info, now) &&
-                 auto_cost(&arm[now]) <= AUTO_SAME * auto_cost(&arm[best]);
+                 auto_cost(s, &arm[now]) <= AUTO_SAME * auto_cost(s, &arm[best]);
     return stays ? now : best;
 }
 
-/* Raises the limit until it allows another arm, if there is one. */
+/* Raises the limit until it allows another arm. If there is none, noise matters less. */
 static void auto_raise(struct auto_state *s, const struct pl_run_info *info) {
     double old = s->limit, most = 0;
     int was = auto_pick(s, info);
     for (int i = 0; i < info->n_arms; i++)
         if (isfinite(info->arm[i].time)) most = fmax(most, auto_noise(&info->arm[i]));
     while (s->limit < most && auto_pick(s, info) == was) s->limit = 2 * fmax(s->limit, s->level);
-    if (auto_pick(s, info) == was) s->limit = old;
+    if (auto_pick(s, info) != was) return;
+    s->limit = old;
+    s->care = fmax(AUTO_LESS * s->care, AUTO_LEAST_CARE);
 }
 
 /* Whether the run has borne the limit long enough for more. */
@@ -184,9 +190,11 @@ static struct pl_switch auto_choose(void *state, const struct pl_run_info *info,
     if (s->level <= 0 && info->current >= 0) return out;
     if (s->limit <= 0) {
         s->limit = AUTO_BEGIN;
+        s->care = AUTO_CARE;
         s->since = v->version;
     } else if (s->barred) {
         s->limit = s->level / 2;
+        s->care = AUTO_CARE;
         s->next = AUTO_WAIT * auto_now(v);
         s->found = auto_now(v);
         s->since = v->version;
