@@ -28,6 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,7 @@ BATCH, FEATURES, CLASSES = 32, 256, 10
 WARM_UP = 5
 
 
-def net(name):
+def net(name: str) -> Any:
     """A model by its name: four layers, with about that many million parameters, or a ResNet-20."""
     torch.manual_seed(0)
     if name.startswith("resnet20"):
@@ -54,14 +55,16 @@ def net(name):
     return torch.nn.Sequential(*layers, torch.nn.Linear(width, CLASSES))
 
 
-def batch(a, rank, step):
+def batch(a: Dict[str, Any], rank: int, step: int) -> Tuple[torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(7919 * step + rank)
     shape = (128, 3, 32, 32) if a["model"].startswith("resnet") else (BATCH, FEATURES)
     x = torch.randn(*shape, generator=g)
     return x.to(a["device"]), x.flatten(1)[:, :CLASSES].argmax(1).to(a["device"])
 
 
-def gradient(model, a, rank, step, slow):
+def gradient(
+    model: torch.nn.Module, a: Dict[str, Any], rank: int, step: int, slow: float
+) -> torch.Tensor:
     begin = time.perf_counter()
     x, y = batch(a, rank, step)
     loss = torch.nn.functional.cross_entropy(model(x), y)
@@ -71,20 +74,20 @@ def gradient(model, a, rank, step, slow):
     return loss
 
 
-def finished(a):
+def finished(a: Dict[str, Any]) -> float:
     """The time when all work on the device is done."""
     if a["device"] != "cpu":
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def held_out(model, a):
+def held_out(model: torch.nn.Module, a: Dict[str, Any]) -> float:
     x, y = batch(a, 10**6, 0)
     with torch.no_grad():
         return float(torch.nn.functional.cross_entropy(model(x), y))
 
 
-def ddp(rank, a, say):
+def ddp(rank: int, a: Dict[str, Any], say: Any) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(a["port"]))
     torch.set_num_threads(a["threads"])
     model = net(a["model"]).to(a["device"])
@@ -107,7 +110,7 @@ def ddp(rank, a, say):
         dist.destroy_process_group()
 
 
-def role(rank, a):
+def role(rank: int, a: Dict[str, Any]) -> pl.Role:
     if not a["network"]:
         return pl.Role(rank, a["n"], a["socket"])
     at = f"127.0.0.1:{a['port'] + 1}"
@@ -116,7 +119,7 @@ def role(rank, a):
     return pl.Role(rank, a["n"], f"{a['network']}://{at}")
 
 
-def paceline(rank, a, say):
+def paceline(rank: int, a: Dict[str, Any], say: Any) -> None:
     torch.set_num_threads(a["threads"])
     model = net(a["model"]).to(a["device"])
     opt = pl.Optimizer(
@@ -146,7 +149,7 @@ def paceline(rank, a, say):
     opt.close()
 
 
-def start(work, **a):
+def start(work: Callable[[int, Dict[str, Any], Any], None], **a: Any) -> Any:
     """Runs the processes; returns what rank 0 tells."""
     context = multiprocessing.get_context("spawn")
     hear, say = context.Pipe(duplex=False)
@@ -169,13 +172,13 @@ def start(work, **a):
     return told
 
 
-def line(n, model, what, theirs, mine):
+def line(n: int, model: str, what: str, theirs: float, mine: Optional[float]) -> None:
     ratio = f"{mine / theirs:6.2f}" if mine else "   n/a"
     shown = f"{mine:9.4f}s" if mine else "not reached"
     print(f"{n:9} {model:>12} {what:>9} {theirs:9.4f}s {shown} {ratio}", flush=True)
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--processes", type=lambda t: [int(n) for n in t.split(",")], default=[2, 4])
     p.add_argument("--models", type=lambda t: t.split(","), default=["4", "17"])
@@ -194,7 +197,7 @@ def main():
         f"{'processes':>9} {'model':>12} {'straggler':>9} {'DDP':>10} {'Paceline':>10} {'ratio':>6}"
     )
 
-    def same_for(n, model, slow):
+    def same_for(n: int, model: str, slow: float) -> Dict[str, Any]:
         """What both sides are told."""
         options = {"wire": a.wire} if a.wire else {}
         if a.overlap:
@@ -204,7 +207,7 @@ def main():
         same = dict(n=n, model=model, steps=a.steps, slow=slow, lr=a.lr, device=a.device)
         return dict(same, network=a.network, options=options)
 
-    def steps(n, model, method):
+    def steps(n: int, model: str, method: str) -> List[float]:
         """Seconds per step of DDP, or of the bare loop, and of Paceline."""
         same = same_for(n, model, 1)
         pairs = [

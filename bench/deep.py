@@ -14,6 +14,7 @@ line of standard output says what is missing."""
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import math
 import multiprocessing
@@ -23,6 +24,7 @@ import signal
 import statistics
 import sys
 import time
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "examples")]
@@ -38,6 +40,8 @@ except ModuleNotFoundError as error:
     print("PyTorch is not installed; bench/deep.py needs it")
     sys.exit(77)
 
+Job = Tuple[str, int]  # an entrant and a seed,
+Line = Dict[str, Any]  # and its line in the results
 FILES = "data_batch_1.bin"  # one of those that the folder of CIFAR-10 has
 COLUMNS = (("test_accuracy", 100), ("time", 1), ("time_to_target", 1))  # units: %, seconds, seconds
 
@@ -46,23 +50,23 @@ class Graphed(torch.nn.Module):
     """A network whose forward and backward are one launch each: two CUDA graphs, captured at the
     first mini-batch, because a simulation moves the parameters into one vector when it begins."""
 
-    def __init__(self, net):
+    def __init__(self, net: torch.nn.Module) -> None:
         super().__init__()
         self.net, self.captured = net, False
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> Any:
         if self.training and x.is_cuda and not self.captured:
             self.captured = True
             torch.cuda.make_graphed_callables(self.net, (x.clone(),))
         return self.net(x)
 
 
-def where(args):
+def where(args: argparse.Namespace) -> str:
     gpu = f", {torch.cuda.get_device_name()}" if args.device == "cuda" else ""
     return f"{platform.machine()}, {os.cpu_count()} cores{gpu}"
 
 
-def missing(args):
+def missing(args: argparse.Namespace) -> Optional[str]:
     """What is missing, as a sentence; None if nothing is."""
     if args.device == "cuda" and not torch.cuda.is_available():
         return "there is no GPU that PyTorch can use; --device cpu takes weeks"
@@ -76,7 +80,7 @@ def missing(args):
     )
 
 
-def train(args, entrant, seed):
+def train(args: argparse.Namespace, entrant: str, seed: int) -> Line:
     """Trains with one entrant; returns the line for results.jsonl."""
     method, *more = entrant.split("@")
     options = {"workers": 8, "lr": 0.1, "epochs": args.epochs} | args.options
@@ -86,7 +90,7 @@ def train(args, entrant, seed):
     begun, reached = time.time(), [math.inf]
     torch.backends.cudnn.benchmark = True  # shapes stay the same
 
-    def point(at):
+    def point(at: paceline.Point) -> None:
         if at.test_accuracy >= target:
             reached[0] = min(reached[0], at.time)
         if args.quiet:
@@ -115,7 +119,7 @@ def train(args, entrant, seed):
     }  # fmt: skip
 
 
-def before(path):
+def before(path: str) -> Dict[Job, Line]:
     """The lines of results that are there, by entrant and seed. A last line without an end was cut
     short: its run is repeated."""
     if not os.path.exists(path):
@@ -129,12 +133,12 @@ def before(path):
     return {(line["entrant"], line["seed"]): line for line in lines}
 
 
-def quietly():
+def quietly() -> None:
     """For the processes of runs: Ctrl-C reaches all, and is left to the first one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def train_all(args, jobs, take):
+def train_all(args: argparse.Namespace, jobs: List[Job], take: Callable[[Line], None]) -> bool:
     """Carries out the runs side by side. One that fails ends no other, and a signal ends all;
     returns whether all ended well."""
     stopped = []
@@ -163,7 +167,7 @@ def train_all(args, jobs, take):
     return well
 
 
-def table(entrants, found):
+def table(entrants: List[str], found: Dict[Job, Line]) -> None:
     """Means and results of every seed."""
     print(f"{'':36} accuracy; virtual seconds in all; to the target")
     for entrant in entrants:
@@ -177,19 +181,19 @@ def table(entrants, found):
         print(f"{entrant:36} {100 * mean:.4g} %: {'; '.join(texts)}")
 
 
-def options(parser, words):
+def options(parser: argparse.ArgumentParser, words: Iterable[str]) -> Dict[str, str]:
     """Pairs of --NAME VALUE, or --NAME=VALUE, as options of a simulation."""
     found, words = {}, iter(words)
     for word in words:
         name, *value = word.split("=", 1)
-        value = value[0] if value else next(words, None)
-        if not name.startswith("--") or value is None:
+        value = value or list(itertools.islice(words, 1))
+        if not name.startswith("--") or not value:
             parser.error(f"'{word}' is no option with a value, such as --workers 8")
-        found[name[2:].replace("-", "_")] = value
+        found[name[2:].replace("-", "_")] = value[0]
     return found
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     p.add_argument("entrant", nargs="+", help="METHOD[:OPTIONS][@OPTION=VALUE]...")
     p.add_argument("--epochs", type=float, required=True, help="how long to train")
@@ -216,7 +220,7 @@ def main():
     jobs = [(e, s) for e in args.entrant for s in seeds if (e, s) not in found]
     with open(path, "a", encoding="utf-8") as results:
 
-        def take(line):
+        def take(line: Line) -> None:
             found[line["entrant"], line["seed"]] = line
             results.write(json.dumps(line) + "\n")
             results.flush()

@@ -14,7 +14,7 @@ import os
 import statistics
 import sys
 import time
-from typing import Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -25,13 +25,15 @@ import paceline  # noqa: E402
 from deep import Graphed, where  # noqa: E402
 from resnet20 import load, resnet20  # noqa: E402
 
+Data = Tuple[torch.Tensor, ...]
 
-def wait(device):
+
+def wait(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def bare(net, data, args, momentum):
+def bare(net: torch.nn.Module, data: Data, args: argparse.Namespace, momentum: float) -> float:
     """The loop that everybody writes."""
     x, y = data
     opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=momentum)
@@ -46,7 +48,7 @@ def bare(net, data, args, momentum):
     return time.perf_counter() - start
 
 
-def simulated(net, data, args, **options):
+def simulated(net: torch.nn.Module, data: Data, args: argparse.Namespace, **options: Any) -> float:
     """As many gradients, in a simulation; one evaluation of 100 samples is part of it."""
     start = time.perf_counter()
     run = paceline.simulate(
@@ -54,17 +56,19 @@ def simulated(net, data, args, **options):
         lr=0.01, eval_every=1e9, eval_samples=100, delay="gamma:shape=100,mean=1", **options
     )  # fmt: skip
     wait(args.device)
-    return (time.perf_counter() - start) * args.steps / run["gradients_computed"]
+    return (time.perf_counter() - start) * float(args.steps) / float(run["gradients_computed"])
 
 
-def cost(args):
+def cost(args: argparse.Namespace) -> None:
     data = tuple(t.to(args.device) for t in load(args.cifar10)[0])
 
-    def new():
+    def new() -> Any:
         torch.manual_seed(0)
         return resnet20().to(args.device)
 
-    def each(net=None, **options):  # one update per gradient
+    def each(
+        net: Optional[torch.nn.Module] = None, **options: Any
+    ) -> float:  # one update per gradient
         return simulated(net or new(), data, args, updates=args.steps, **options)
 
     cases = {
@@ -98,7 +102,7 @@ def cost(args):
         print(f"{case:22} {ms:8.3f}          {ms / base['bare loop, momentum']:.3f}")
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--steps", type=int, default=400)
     p.add_argument("--workers", type=int, default=32)

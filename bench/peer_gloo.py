@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 REPEATS = 15
 
 
-def run(rank, size, n, port):
+def run(rank: int, size: int, n: int, port: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=size)

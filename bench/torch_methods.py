@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import threading
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -18,35 +19,36 @@ import paceline.torch as pl
 
 WORKERS, UPDATES = 3, 20
 CROSS_ENTROPY = torch.nn.functional.cross_entropy
-OPTIMIZERS = {
+Maker = Callable[[Any], torch.optim.Optimizer]
+OPTIMIZERS: Dict[str, Maker] = {
     "plain SGD": lambda params: torch.optim.SGD(params, lr=0.05),
     "momentum": lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9),
     "Adam": lambda params: torch.optim.Adam(params, lr=0.002),
 }
 
 
-def net():
+def net() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
 
 
-def batch(seed, n=8):
+def batch(seed: int, n: int = 8) -> Tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
     return x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
 
 
-def trusted(model):
+def trusted(model: torch.nn.Module) -> torch.Tensor:
     """The loss on samples that rank 0 trusts, for zeno++."""
     x, y = batch(1, 200)
     return CROSS_ENTROPY(model(x), y)
 
 
-def verdict(start, model):
+def verdict(start: torch.Tensor, model: torch.nn.Module) -> str:
     now = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     moved = float((now - start).abs().max())
     return "works" if torch.isfinite(now).all() and moved > 1e-4 else f"wrong: moved by {moved:.3g}"
 
 
-def work(method, make, role, out, start):
+def work(method: str, make: Maker, role: pl.Role, out: List[str], start: torch.Tensor) -> None:
     """One worker of a real run."""
     model = net()
     torch.nn.utils.vector_to_parameters(start.clone(), model.parameters())
@@ -69,7 +71,7 @@ def work(method, make, role, out, start):
         out[role.rank] = str(e)
 
 
-def real(method, make, start):
+def real(method: str, make: Maker, start: torch.Tensor) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.socket")
         out = ["hangs"] * WORKERS
@@ -87,7 +89,7 @@ def real(method, make, start):
     return out[0]
 
 
-def simulated(method, start):
+def simulated(method: str, start: torch.Tensor) -> str:
     model = net()
     torch.nn.utils.vector_to_parameters(start.clone(), model.parameters())
     try:
@@ -106,7 +108,7 @@ def simulated(method, start):
     return verdict(start, model)
 
 
-def main():
+def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     start = torch.nn.utils.parameters_to_vector(net().parameters()).detach()
