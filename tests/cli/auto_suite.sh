@@ -14,6 +14,29 @@ echo "-- results of fixed arms are used again, and the same comes out"
 suite >again || fail "again: $(cat err)"
 cmp out again || fail "another result: $(cat again)"
 
+echo "-- the page is what the stored results say"
+mkdir -p tree/scripts tree/docs/decisions
+cp "$SOURCE_DIR/scripts/auto-suite" tree/scripts
+cp -r "$SOURCE_DIR/docs/results" tree/docs
+cp "$SOURCE_DIR/docs/decisions/auto.md" tree/docs/decisions
+tree/scripts/auto-suite --check >out || fail "docs/decisions/auto.md: $(cat out)"
+sed -i 's/^| exp | 1 | digits | /&9/' tree/docs/decisions/auto.md
+tree/scripts/auto-suite --check >out && fail "a number was changed, and nobody noticed"
+grep -q '^docs/decisions/auto.md differs' out || fail "$(cat out)"
+tree/scripts/auto-suite --docs || fail "the page could not be written"
+cmp tree/docs/decisions/auto.md "$SOURCE_DIR/docs/decisions/auto.md" || fail "another page"
+
+echo "-- what is printed is stored in a new file, as the page is made from"
+"$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick --folder suite --json new.json >out 2>err ||
+    fail "--json: $(cat err)"
+printf '[%s]' "$(cat new.json)" >tree/docs/results/auto.json
+tree/scripts/auto-suite --docs || fail "the new results make no page"
+grep -q "$(sed -n 's/^geometric mean of .* \([0-9.]*\) (aim.*/^| geometric .* | \1 | \1 |/p' out)" \
+    tree/docs/decisions/auto.md || fail "the geometric mean on the page: $(cat out)"
+"$SOURCE_DIR/scripts/auto-suite" "$PACELINE" --quick --folder suite --json new.json >out 2>err &&
+    fail "a file was overwritten"
+grep -q 'new.json exists' err || fail "$(cat err)"
+
 echo "-- a folder with files of others"
 mkdir other
 echo "a user's" >other/burst
