@@ -5,6 +5,7 @@
 """
 
 import os
+from typing import Tuple
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ import common
 class Chars(nn.Module):
     mask: torch.Tensor
 
-    def __init__(self, n_chars, length, width, layers):
+    def __init__(self, n_chars: int, length: int, width: int, layers: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(n_chars, width)
         self.place = nn.Parameter(torch.zeros(length, width))
@@ -29,14 +30,15 @@ class Chars(nn.Module):
         mask = torch.full((length, length), float("-inf")).triu(1)
         self.register_buffer("mask", mask, persistent=False)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.embed(x) + self.place[: x.shape[1]]
         for block in self.blocks:
             h = block(h, src_mask=self.mask[: x.shape[1], : x.shape[1]])
-        return self.out(self.norm(h)).transpose(1, 2)  # [batch, characters, length]
+        out: torch.Tensor = self.out(self.norm(h))
+        return out.transpose(1, 2)  # [batch, characters, length]
 
 
-def load(path, length):
+def load(path: str, length: int) -> Tuple[int, common.Pair, common.Pair]:
     with open(path, encoding="utf-8", errors="replace") as f:
         text = f.read()
     chars = sorted(set(text))
@@ -50,7 +52,7 @@ def load(path, length):
     return len(chars), (x[:-n_test], y[:-n_test]), (x[-n_test:], y[-n_test:])
 
 
-def main():
+def main() -> None:
     p = common.parser(__doc__, batch=16, lr=1e-3)
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     p.add_argument("--text", default=os.path.join(here, "README.md"), help="file to learn from")

@@ -1,14 +1,17 @@
 """What the examples share: options, and training for real or simulated."""
 
 import argparse
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import torch
 
 import paceline
 import paceline.torch as pl
 
+Pair = Tuple[torch.Tensor, torch.Tensor]  # inputs and targets
 
-def parser(about, **defaults):
+
+def parser(about: Optional[str], **defaults: float) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -31,7 +34,9 @@ def parser(about, **defaults):
     return p
 
 
-def first_accepted(method, optimizers):
+def first_accepted(
+    method: str, optimizers: Sequence[torch.optim.Optimizer]
+) -> torch.optim.Optimizer:
     """The first optimizer that the method accepts."""
     for optimizer in optimizers[:-1]:
         try:
@@ -42,18 +47,27 @@ def first_accepted(method, optimizers):
     return optimizers[-1]
 
 
-def run(args, model, loss, train, test, optimizers, schedule=None, lr_schedule=None):
+def run(
+    args: argparse.Namespace,
+    model: torch.nn.Module,
+    loss: Callable[..., torch.Tensor],
+    train: Pair,
+    test: Pair,
+    optimizers: Sequence[torch.optim.Optimizer],
+    schedule: Optional[Callable[[float], float]] = None,
+    lr_schedule: Optional[str] = None,
+) -> None:
     """Trains with the first of `optimizers` that the method accepts.
 
     `schedule(epoch)` is a factor of the learning rate, for real workers; `lr_schedule` is the same
     as an option, for simulated ones."""
     if args.samples:
-        train = tuple(t[: args.samples] for t in train)
+        train = train[0][: args.samples], train[1][: args.samples]
     model.to(args.device)
     optimizer = first_accepted(args.method, optimizers)
     epochs = args.epochs or (1 if not args.updates else 0)
 
-    def evaluate(model):
+    def evaluate(model: torch.nn.Module) -> Dict[str, Any]:
         x, y = (t[:1000].to(args.device) for t in test)
         out = model(x)
         right = (out.argmax(-1 if out.dim() == 2 else 1) == y).float().mean()
@@ -89,8 +103,9 @@ def run(args, model, loss, train, test, optimizers, schedule=None, lr_schedule=N
     loader = torch.utils.data.DataLoader(data, args.batch, sampler=sampler, drop_last=True)
     rate = None
     if schedule:
+        factor = schedule
         per_step = args.batch * pl.world_size() / len(data)
-        rate = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: float(schedule(step * per_step)))
+        rate = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: float(factor(step * per_step)))
     for x, y in opt.batches(loader):
         with opt.task():
             opt.zero_grad()

@@ -6,6 +6,7 @@ ddp.py is the same program with DistributedDataParallel: compare them with diff.
 
 import os
 import sys
+from typing import Any, Dict, List
 
 import torch
 import paceline.torch as pl
@@ -14,28 +15,29 @@ EPOCHS, BATCH, ACCUMULATE = int(sys.argv[1]), 8, 2
 
 
 class Net(torch.nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.first = torch.nn.Linear(20, 32)
         self.norm = torch.nn.BatchNorm1d(32)
         self.last = torch.nn.Linear(32, 2)
 
-    def forward(self, x):
-        return self.last(torch.relu(self.norm(self.first(x))))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.last(torch.relu(self.norm(self.first(x))))
+        return y
 
 
-def data_set(n, seed):
+def data_set(n: int, seed: int) -> torch.utils.data.TensorDataset:
     x = torch.randn(n, 20, generator=torch.Generator().manual_seed(seed))
     return torch.utils.data.TensorDataset(x, (x[:, 0] * x[:, 1] > 0).long())
 
 
-def groups(model):
+def groups(model: torch.nn.Module) -> List[Dict[str, Any]]:
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     return [{"params": decayed, "weight_decay": 1e-3}, {"params": others, "weight_decay": 0.0}]
 
 
-def accuracy(model, data):
+def accuracy(model: torch.nn.Module, data: torch.utils.data.TensorDataset) -> float:
     model.eval()
     with torch.no_grad():
         right = (model(data.tensors[0]).argmax(1) == data.tensors[1]).float().mean()
@@ -43,7 +45,7 @@ def accuracy(model, data):
     return float(right)
 
 
-def main():
+def main() -> None:
     rank, size = pl.rank(), pl.world_size()
     torch.manual_seed(0)
     model = Net()

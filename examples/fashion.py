@@ -6,6 +6,7 @@
 
 import gzip
 import os
+from typing import Tuple
 
 import torch
 from torch import nn
@@ -13,12 +14,12 @@ from torch import nn
 import common
 
 
-def read(path, head):
+def read(path: str, head: int) -> torch.Tensor:
     with gzip.open(path) as f:
         return torch.frombuffer(bytearray(f.read()), dtype=torch.uint8)[head:]
 
 
-def load(folder):
+def load(folder: str) -> Tuple[common.Pair, common.Pair]:
     """Images and labels for training and for testing; synthetic if there is no such folder."""
     if not os.path.isdir(folder):
         print(f"{folder} does not exist; using synthetic images")
@@ -32,10 +33,10 @@ def load(folder):
         x = read(os.path.join(folder, f"{name}-images-idx3-ubyte.gz"), 16).view(-1, 1, 28, 28)
         y = read(os.path.join(folder, f"{name}-labels-idx1-ubyte.gz"), 8)
         sets.append(((x.float() / 255 - 0.286) / 0.353, y.long()))
-    return sets
+    return sets[0], sets[1]
 
 
-def main():
+def main() -> None:
     p = common.parser(__doc__, batch=64, lr=0.05)
     p.add_argument(
         "--data",

@@ -13,13 +13,16 @@ process is the only one, and the server combines them.
 """
 
 import os
+from typing import Any, Iterator, Optional
 
 import torch
 
 import paceline.torch as pl
 
+Loader = torch.utils.data.DataLoader[Any]
 
-def shard(loader):
+
+def shard(loader: Loader) -> Loader:
     """The same loader, of this rank's share of the data."""
     data = loader.dataset
     sampler = torch.utils.data.DistributedSampler(data, pl.world_size(), pl.rank())
@@ -30,7 +33,7 @@ def shard(loader):
     return torch.utils.data.DataLoader(data, sampler=sampler, **kept)
 
 
-def alone(mixed_precision):
+def alone(mixed_precision: Optional[str]) -> Any:
     """An Accelerator that knows of no other rank: it would start a process group of its own."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
@@ -43,7 +46,14 @@ def alone(mixed_precision):
 
 
 class Run:
-    def __init__(self, model, optimizer, loader, mixed_precision=None, **options):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loader: Loader,
+        mixed_precision: Optional[str] = None,
+        **options: Any,
+    ) -> None:
         self.accelerator = alone(mixed_precision)
         if self.accelerator.scaler is not None:
             raise ValueError(
@@ -52,13 +62,13 @@ class Run:
         self.model, self.loader = self.accelerator.prepare(model, shard(loader))
         self.opt = pl.Optimizer(optimizer, self.model, **options)
 
-    def batches(self, epochs=None):
+    def batches(self, epochs: Optional[int] = None) -> Iterator[Any]:
         return self.opt.batches(self.loader, epochs)
 
-    def step(self, loss):
+    def step(self, loss: torch.Tensor) -> None:
         self.opt.zero_grad()
         self.accelerator.backward(loss)
         self.opt.step(loss)
 
-    def close(self):
+    def close(self) -> None:
         self.opt.close()

@@ -15,9 +15,10 @@ on its own, and the server combines them.
     Trainer(devices=1, max_epochs=100, callbacks=[Paceline()]).fit(mine, shard(data, batch_size=32))
 """
 
-from typing import Any
+from typing import Any, List, Optional
 
-from torch.utils.data import DataLoader, DistributedSampler
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import paceline.torch as pl
 
@@ -27,7 +28,7 @@ except ImportError:
     import pytorch_lightning as L  # the other name of the same package
 
 
-def shard(data, **options):
+def shard(data: Dataset[Any], **options: Any) -> DataLoader[Any]:
     """A loader of this rank's part of the data, which Trainer(devices=1) would not take by itself."""
     return DataLoader(data, sampler=DistributedSampler(data, pl.world_size(), pl.rank()), **options)
 
@@ -35,26 +36,26 @@ def shard(data, **options):
 class PacelineModule(L.LightningModule):
     """A module with manual optimization: Lightning calls training_step, the server decides."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.run_options = options
         self.opt: Any = None  # from the beginning of the fit
 
-    def make_optimizer(self):
+    def make_optimizer(self) -> torch.optim.Optimizer:
         raise NotImplementedError
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> List[Any]:
         return []
 
-    def on_train_start(self):  # the weights are on their device by now
+    def on_train_start(self) -> None:  # the weights are on their device by now
         if getattr(self.trainer.precision_plugin, "scaler", None) is not None:
             raise ValueError(
                 "precision 16-mixed scales the loss, and gradients with it; use bf16-mixed"
             )
         self.opt = pl.Optimizer(self.make_optimizer(), self, **self.run_options)
 
-    def step(self, loss):
+    def step(self, loss: torch.Tensor) -> None:
         """Call this at the end of training_step."""
         self.opt.zero_grad()
         self.manual_backward(loss)
@@ -64,12 +65,12 @@ class PacelineModule(L.LightningModule):
 class Paceline(L.Callback):
     """Ends the fit with the run; every rank then has the final weights."""
 
-    def on_train_batch_end(self, trainer, module, *_):
+    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         if module.opt.ended:
             trainer.should_stop = True
 
-    def on_train_batch_start(self, trainer, module, *_):
+    def on_train_batch_start(self, trainer: Any, module: Any, *_: Any) -> Optional[int]:
         return -1 if module.opt.ended else None  # skip what is left of the epoch
 
-    def on_fit_end(self, trainer, module):
+    def on_fit_end(self, trainer: Any, module: Any) -> None:
         module.opt.close()

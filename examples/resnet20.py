@@ -8,6 +8,7 @@ warm-up and the rest in proportion. Pictures are shifted and mirrored at random.
 --data is the folder of the binary version of CIFAR-10; without it, the images are synthetic."""
 
 import os
+from typing import Callable, Dict, List, Tuple
 
 import torch
 from torch import nn
@@ -15,16 +16,18 @@ from torch import nn
 import common
 import paceline.torch as pl
 
+Norm = Callable[[int], nn.Module]  # makes a normalization of that many channels
+
 
 class Block(nn.Module):
-    def __init__(self, n_in, n, stride, norm):
+    def __init__(self, n_in: int, n: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(n_in, n, 3, stride, 1, bias=False)
         self.conv2 = nn.Conv2d(n, n, 3, 1, 1, bias=False)
         self.norm1, self.norm2 = norm(n), norm(n)
         self.stride, self.more = stride, n - n_in
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x)))))
         short = x[:, :, :: self.stride, :: self.stride]
         if self.more:  # the paper's option A: zeros for the new channels
@@ -32,12 +35,12 @@ class Block(nn.Module):
         return torch.relu(y + short)
 
 
-def group_norm(n):
+def group_norm(n: int) -> nn.Module:
     return nn.GroupNorm(2, n)
 
 
-def resnet20(norm=nn.BatchNorm2d, width=16, depth=3):
-    layers = [nn.Conv2d(3, width, 3, 1, 1, bias=False), norm(width), nn.ReLU()]
+def resnet20(norm: Norm = nn.BatchNorm2d, width: int = 16, depth: int = 3) -> nn.Sequential:
+    layers: List[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False), norm(width), nn.ReLU()]
     n_in = width
     for stage in range(3):
         for i in range(depth):
@@ -50,12 +53,12 @@ def resnet20(norm=nn.BatchNorm2d, width=16, depth=3):
 class Shifted(nn.Module):
     """Pictures for training, each shifted by up to four pixels and mirrored or not, at random."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
         n, channels, height, width = x.shape
 
-        def numbers(end, *shape):
+        def numbers(end: int, *shape: int) -> torch.Tensor:
             return torch.arange(end, device=x.device).view(shape)
 
         by = torch.randint(0, 9, (2, n, 1), device=x.device)
@@ -71,7 +74,7 @@ class Shifted(nn.Module):
         return shifted.contiguous(memory_format=torch.channels_last)  # faster on a GPU
 
 
-def load(folder):
+def load(folder: str) -> Tuple[common.Pair, common.Pair]:
     if not folder:
         g = torch.Generator().manual_seed(0)
         y = torch.randint(0, 10, (6000,), generator=g)
@@ -87,21 +90,21 @@ def load(folder):
         mean, std = torch.tensor([0.491, 0.482, 0.447]), torch.tensor([0.247, 0.243, 0.262])
         x = (rows[:, 1:].view(-1, 3, 32, 32) / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
         sets.append((x, rows[:, 0].long()))
-    return sets
+    return sets[0], sets[1]
 
 
-def schedule(workers, epochs):
+def schedule(workers: int, epochs: float) -> Tuple[Callable[[float], float], str]:
     """The factor of the rate after some epochs, for real workers, and the same as an option."""
     over, first, second = (epochs * part for part in (1 / 32, 1 / 2, 3 / 4))
 
-    def factor(epoch):
+    def factor(epoch: float) -> float:
         warm = (1 + (workers - 1) * min(1, epoch / over)) / workers
         return warm * (1 if epoch < first else 0.1 if epoch < second else 0.01)
 
     return factor, f"warmup:over={over:g}+step:at={first:g},{second:g}"
 
 
-def main():
+def main() -> None:
     p = common.parser(__doc__, batch=128, lr=0.1)
     p.add_argument("--data", default="", help="folder of data_batch_1.bin … (default: synthetic)")
     p.add_argument(
@@ -111,8 +114,8 @@ def main():
     p.add_argument("--depth", type=int, default=3, help="blocks per stage; 3 is ResNet-20")
     args = p.parse_args()
     torch.manual_seed(0)
-    norm = nn.BatchNorm2d if args.norm == "batch" else group_norm
-    model = resnet20(norm, args.width, args.depth)
+    norms: Dict[str, Norm] = {"batch": nn.BatchNorm2d, "group": group_norm}
+    model = resnet20(norms[args.norm], args.width, args.depth)
     if args.data:  # synthetic pictures are not the same when mirrored
         model = nn.Sequential(Shifted(), model)
     train, test = load(args.data)

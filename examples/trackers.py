@@ -8,22 +8,24 @@ A tracker is a function of a `paceline.Point` or a `paceline.torch.Evaluation`. 
 summary of a run: `on_end=lambda run: finish(run, mlflow.log_metric)`.
 Tested on stand-ins with the same calls, because Debian has none of the three packages."""
 
+from typing import Any, Callable
 
-def tensorboard(folder):
+
+def tensorboard(folder: str) -> Callable[[Any], Any]:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(folder)
     return lambda p: writer.add_scalar("test_loss", p.test_loss, p.updates)
 
 
-def wandb(project, **config):
+def wandb(project: str, **config: Any) -> Callable[[Any], Any]:
     import wandb
 
     run = wandb.init(project=project, config=config)
     return lambda p: run.log({"test_loss": p.test_loss, "time": p.time}, step=p.updates)
 
 
-def mlflow(name, **config):
+def mlflow(name: str, **config: Any) -> Callable[[Any], Any]:
     import mlflow
 
     mlflow.start_run(run_name=name)
@@ -31,7 +33,7 @@ def mlflow(name, **config):
     return lambda p: mlflow.log_metric("test_loss", p.test_loss, step=p.updates)
 
 
-def finish(run, log):
+def finish(run: Any, log: Callable[[str, float], Any]) -> None:
     """Calls log(name, number) for every number of the summary: finish(run, mlflow.log_metric)."""
     for name, value in getattr(run, "json", run).items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -1,7 +1,7 @@
 #!/bin/sh
-# All Python code passes mypy --strict (functions outside the package need no annotations), black
-# and flake8. Debian's versions are meant: others may judge differently. What mypy knows about torch
-# is kept in the build folder. python/pyproject.toml has the settings.
+# All Python code passes mypy --strict, black and flake8. python/pyproject.toml has the settings and
+# lists what is relaxed. Debian's versions are meant: others may judge differently. What mypy knows
+# about torch is kept in the build folder.
 . "${SOURCE_DIR:?}/tests/shell/python.sh"
 [ -z "${SANITIZE:-}" ] || { echo "skipped: it has read these files in the plain build"; exit 77; }
 for tool in mypy black flake8; do
