@@ -127,7 +127,7 @@ class Several(unittest.TestCase):
             pl.batches([])
         train(second, second.model, 0)
         second.close()
-        self.assertEqual(count(), 3)
+        self.assertIn(count(), (3, 4))  # the end may come after a fourth has been drawn
         first.close()
         self.assertEqual(count(), 0)
 
