@@ -29,7 +29,9 @@ for each in $python python3.9 python3.10 python3.11 python3.12 python3.13; do
     step "pip install, $($each --version)"
     rm -rf venv
     $each -m venv --without-pip venv
-    $python -m pip --disable-pip-version-check --python venv/bin/python install --no-index \
+    pip=$python # an older pip does not know the newest Python
+    $each -m pip --python venv/bin/python --version >log 2>&1 && pip=$each
+    $pip -m pip --disable-pip-version-check --python venv/bin/python install --no-index \
         --no-deps "$wheel" >log 2>&1 || { cat log; fail "pip install"; }
     package=$(echo "$work"/venv/lib/python3*/site-packages/paceline)
     (cd "$SOURCE_DIR/python/paceline" && find . -name '*.py' | sort) >modules
