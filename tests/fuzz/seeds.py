@@ -10,32 +10,33 @@ import struct
 import subprocess
 import sys
 import tempfile
+from typing import Optional, Sequence, Union
 
 corpus = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 
 
-def put(target, name, data, where=None):
+def put(target: str, name: str, data: Union[bytes, str], where: Optional[str] = None) -> None:
     folder = os.path.join(where or sys.argv[1], target)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, name), "wb") as f:
         f.write(data if isinstance(data, bytes) else data.encode())
 
 
-def piece(data):
+def piece(data: bytes) -> bytes:
     return struct.pack("<H", len(data)) + data
 
 
-def idx(dims, data):
+def idx(dims: Sequence[int], data: bytes) -> bytes:
     return bytes([0, 0, 8, len(dims)]) + b"".join(struct.pack(">I", d) for d in dims) + data
 
 
-def npy(descr, shape, data):
+def npy(descr: str, shape: str, data: bytes) -> bytes:
     head = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (descr, shape)
     head += " " * (63 - (10 + len(head)) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data
 
 
-def made():
+def made() -> None:
     pictures, labels = idx([2, 2, 2], bytes(range(8))), idx([2], b"\x01\x02")
     one = idx([1, 2, 2], bytes(4)), idx([1], b"\x00")
     put("idx", "plain", piece(pictures) + piece(labels) + piece(one[0]) + one[1])
@@ -186,10 +187,10 @@ def made():
     put("safetensors", "foreign", struct.pack("<Q", len(head)) + head + struct.pack("<2f", 1, 2))
 
 
-def written(program):
+def written(program: str) -> None:
     with tempfile.TemporaryDirectory() as t:
 
-        def run(*words):
+        def run(*words: str) -> None:
             subprocess.run(
                 [
                     "paceline",

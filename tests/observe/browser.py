@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import tempfile
 import time
+from typing import Any, Dict, Optional
 
 LIMIT_S = 300  # for a browser that hangs; a machine under load may take long
 
 
-def find():
+def find() -> Optional[str]:
     """The path of a browser, or None."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if shutil.which(name):
@@ -24,13 +25,13 @@ class Browser:
     """One page. `messages` has what the page wrote to its console and every uncaught error, `requests`
     what it asked the network for."""
 
-    def __init__(self, width=1200, height=900):
+    def __init__(self, width: int = 1200, height: int = 900) -> None:
         self.home = tempfile.mkdtemp()
         ours, theirs = os.pipe(), os.pipe()  # to the browser, from it
         os.set_inheritable(ours[0], True)
         os.set_inheritable(theirs[1], True)
 
-        def wire():
+        def wire() -> None:
             # the browser reads file 3 and writes file 4
             a, b = os.dup(ours[0]), os.dup(theirs[1])
             os.dup2(a, 3)
@@ -38,7 +39,7 @@ class Browser:
 
         self.process = subprocess.Popen(
             [
-                find(),
+                find() or "chromium",
                 "--headless",
                 "--no-sandbox",
                 "--disable-gpu",
@@ -69,7 +70,7 @@ class Browser:
             self.call(domain + ".enable")
         self.size(width, height)
 
-    def close(self):
+    def close(self) -> None:
         try:
             self.session = None
             self.call("Browser.close")
@@ -84,7 +85,7 @@ class Browser:
         os.close(self.into)
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _receive(self, until):
+    def _receive(self, until: float) -> Any:
         while b"\0" not in self.buffer:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self.into], [], [], left)[0]:
@@ -96,7 +97,7 @@ class Browser:
         line, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(line)
 
-    def _note(self, message):
+    def _note(self, message: Dict[str, Any]) -> None:
         method, p = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
             d = p["exceptionDetails"]
@@ -110,7 +111,7 @@ class Browser:
         elif method == "Network.requestWillBeSent":
             self.requests.append(p["request"]["url"])
 
-    def call(self, method, **params):
+    def call(self, method: str, **params: Any) -> Any:
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if self.session:
@@ -125,7 +126,7 @@ class Browser:
                 return answer["result"]
             self._note(answer)
 
-    def run(self, script):
+    def run(self, script: str) -> Any:
         """The value of a JavaScript expression; promises are awaited."""
         r = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in r:
@@ -134,14 +135,18 @@ class Browser:
             )
         return r["result"].get("value")
 
-    def wait(self, script, what, limit_s=LIMIT_S):
+    def wait(self, script: str, what: str, limit_s: float = LIMIT_S) -> None:
         until = time.monotonic() + limit_s
         while not self.run(script):
             if time.monotonic() > until:
                 raise RuntimeError("not seen: " + what)
             time.sleep(0.05)
 
-    def open(self, address, ready="document.documentElement?.dataset.ready === 'yes'"):
+    def open(
+        self,
+        address: str,
+        ready: Optional[str] = "document.documentElement?.dataset.ready === 'yes'",
+    ) -> None:
         if ":" not in address:
             address = "file://" + os.path.abspath(address)
         self.call("Page.navigate", url=address)
@@ -149,11 +154,11 @@ class Browser:
             self.wait(ready, "a page that is ready")
             self.frames()
 
-    def frames(self, n=2):
+    def frames(self, n: int = 2) -> None:
         for _ in range(n):
             self.run("new Promise(r => requestAnimationFrame(() => r(1)))")
 
-    def size(self, width, height, scale=1):
+    def size(self, width: int, height: int, scale: float = 1) -> None:
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -162,13 +167,13 @@ class Browser:
             mobile=False,
         )
 
-    def dark(self, yes):
+    def dark(self, yes: bool) -> None:
         self.call(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": "dark" if yes else "light"}],
         )
 
-    def key(self, key):
+    def key(self, key: str) -> None:
         names = {"+": "Equal", "-": "Minus"}
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
         code = {
@@ -197,7 +202,7 @@ class Browser:
             windowsVirtualKeyCode=code,
         )
 
-    def picture(self, path, whole=True):
+    def picture(self, path: str, whole: bool = True) -> None:
         size = self.run(
             "[document.documentElement.clientWidth, document.documentElement.scrollHeight]"
         )
@@ -207,6 +212,6 @@ class Browser:
         with open(path, "wb") as f:
             f.write(base64.b64decode(data))
 
-    def pdf(self, path):
+    def pdf(self, path: str) -> None:
         with open(path, "wb") as f:
             f.write(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))

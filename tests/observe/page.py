@@ -43,7 +43,7 @@ KINDS = {
 METRIC = {"mf": "Test RMSE", "timing": None}
 
 
-def kinds(b):
+def kinds(b: browser.Browser) -> None:
     for name, words in KINDS.items():
         paceline(words)
     for name in [*KINDS, "run.rec"]:
@@ -83,7 +83,7 @@ def kinds(b):
         check(b.messages == [], "%s: the console says %s" % (name, b.messages[:3]))
 
 
-def slow(b):
+def slow(b: browser.Browser) -> None:
     """A worker is named from the factor on that the warnings and the summary have, which the history has."""
     for seconds in (1.9, 2.1):
         name = "slow-%g" % seconds
@@ -97,7 +97,7 @@ def slow(b):
         check(("Worker 8 took" in text) == (seconds > 2), "%s: %s" % (name, text))
 
 
-def cores(b):
+def cores(b: browser.Browser) -> None:
     """Waiting for a core is the number that the run told; nothing is said if it is small or not known."""
     with open("train/history.json") as f:
         told = json.load(f)
@@ -115,7 +115,7 @@ def cores(b):
     check("core" not in str([said[0.004], said[None]]), "not waiting for a core: %s" % said)
 
 
-def odd(b):
+def odd(b: browser.Browser) -> None:
     """Runs that must not look like ordinary ones: diverged, and options that a shell would split."""
     paceline(
         "simulate --data digits --method sync --workers 10 --attack signflip:f=3,scale=-10 "
@@ -153,7 +153,7 @@ def odd(b):
     )
 
 
-def axes(b):
+def axes(b: browser.Browser) -> None:
     """Every lowest value, on logarithmic and linear axes, also beyond what uPlot can label by itself."""
     open_page(b, "train.html")
     missing = b.run(
@@ -182,7 +182,7 @@ def axes(b):
     check(b.messages == [], "axes: the console says %s" % b.messages[:3])
 
 
-def main():
+def main() -> int:
     if not browser.find():
         print("skipped: chromium is not installed (make setup-test)")
         return 77

@@ -3,19 +3,22 @@ import json
 import os
 import shlex
 import subprocess
+from typing import Any, Dict, List
+
+import browser
 
 PACELINE = os.environ["PACELINE"]
 EVIL = '</script><img src=x onerror="window.hurt=1"><script>window.hurt=1</script>'
-failed = []
+failed: List[str] = []
 
 
-def check(fine, what):
+def check(fine: object, what: str) -> None:
     if not fine:
         failed.append(what)
         print("failed:", what)
 
 
-def paceline(line, *words, status=0):
+def paceline(line: str, *words: str, status: int = 0) -> str:
     """The words of a line, as a shell has them, and other words."""
     words = [*shlex.split(line), *words]
     done = subprocess.run(
@@ -25,7 +28,7 @@ def paceline(line, *words, status=0):
     return done.stdout
 
 
-def drawn(b, selector):
+def drawn(b: browser.Browser, selector: str) -> Any:
     """How many colours the canvases under a selector have; a figure that is not drawn has one or none."""
     return b.run(
         """[...document.querySelectorAll(%s)].map(c => {
@@ -35,7 +38,7 @@ def drawn(b, selector):
     )
 
 
-def open_page(b, path):
+def open_page(b: browser.Browser, path: str) -> None:
     b.messages, b.requests = [], []
     b.open(path)
     b.frames(3)
@@ -45,14 +48,14 @@ def open_page(b, path):
     check(b.run("typeof window.hurt") == "undefined", path + ": text of a file was executed")
 
 
-def write(folder, files):
+def write(folder: str, files: Dict[str, Any]) -> None:
     os.mkdir(folder)
     for name, text in files.items():
         with open(os.path.join(folder, name), "wb") as f:
             f.write(text if isinstance(text, bytes) else text.encode())
 
 
-def adds_up(b, name):
+def adds_up(b: browser.Browser, name: str) -> None:
     """The number of tasks is the sum of the fates beside it."""
     near = "document.querySelector('canvas.gantt').parentNode.querySelector('%s')"
     said = b.run(near % ".readout" + ".textContent").split(" tasks")[0].replace("\u202f", "")

@@ -2,10 +2,11 @@
 import json
 import os
 
+import browser
 from page_checks import EVIL, check, open_page, paceline, write
 
 
-def hostile(b):
+def hostile(b: browser.Browser) -> None:
     with open("simulate/history.json") as f:
         good = json.load(f)
     evil = dict(

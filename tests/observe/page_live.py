@@ -7,10 +7,11 @@ import threading
 import time
 import urllib.request
 
+import browser
 from page_checks import PACELINE, check, open_page
 
 
-def live(b):
+def live(b: browser.Browser) -> None:
     run = subprocess.Popen(
         [
             PACELINE,
@@ -46,14 +47,14 @@ def live(b):
     growing(b, page)
 
 
-def growing(b, page):
+def growing(b: browser.Browser, page: bytes) -> None:
     """The same page, with a server that grows as the test says."""
     with open("simulate/history.json") as f:
         good = json.load(f)
     now = {"time": good["time"], "over": False}
 
     class Server(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             kinds = {"/": "text/html", "/events": "text/event-stream"}
             self.send_response(200)
             self.send_header("Content-Type", kinds.get(self.path, "application/json"))
@@ -82,7 +83,7 @@ def growing(b, page):
                     ).encode()
                 )
 
-        def log_message(self, *words):
+        def log_message(self, *words: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)

@@ -3,10 +3,11 @@ import json
 import os
 import re
 
+import browser
 from page_checks import adds_up, check, drawn, open_page, paceline
 
 
-def race(b):
+def race(b: browser.Browser) -> None:
     open_page(b, "race.html")
     rows = b.run("[...document.querySelectorAll('#metric tbody tr')].map(r => r.textContent)")
     check(len(rows) == 3 and any("gap-aware@lr=0.01" in r for r in rows), "the board: %s" % rows)
@@ -127,7 +128,7 @@ def race(b):
     check(os.path.getsize("race.pdf") > 20000, "not printed")
 
 
-def resolution(b):
+def resolution(b: browser.Browser) -> None:
     """Times of a real race, and of a real run, have no more digits than are known, and the page says how many."""
     small = (
         "--data digits:samples=300,test=50 --model softmax --workers 2 --delay const:t=0.002 "

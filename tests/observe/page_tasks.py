@@ -3,10 +3,11 @@ import json
 import os
 import random
 
+import browser
 from page_checks import check, open_page, paceline
 
 
-def many(folder, n_tasks=100000, n_workers=24):
+def many(folder: str, n_tasks: int = 100000, n_workers: int = 24) -> None:
     """A log directory with 10^5 tasks of all fates."""
     rng = random.Random(1)
     now, tasks = [0] * n_workers, []
@@ -54,7 +55,7 @@ def many(folder, n_tasks=100000, n_workers=24):
         )
 
 
-def keyboard(b):
+def keyboard(b: browser.Browser) -> None:
     many("many")
     paceline("report many")
     open_page(b, "report.html")

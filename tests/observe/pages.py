@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any, Dict, List, Tuple
 
 sys.dont_write_bytecode = True
 import browser  # noqa: E402
@@ -38,13 +39,13 @@ OPEN = """(async () => {
     return document.querySelectorAll("#verdict p").length; })()"""
 
 
-def paceline(*words):
+def paceline(*words: str) -> None:
     subprocess.run(
         [PACELINE, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
     )
 
 
-def curve(rng, kind, page):
+def curve(rng: random.Random, kind: str, page: int) -> List[Dict[str, Any]]:
     """Evaluations of one run; the smallest loss of a falling curve has every mantissa as pages go on."""
     low = (1 + (page * 37 % 900) / 100) * 10.0 ** rng.randint(-6, 2)
     n = {"point": 1, "none": 0}.get(kind, rng.choice((2, 3, 50, 3000)))
@@ -73,12 +74,12 @@ def curve(rng, kind, page):
     return out
 
 
-def write(path, text):
+def write(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
 
 
-def run_folder(rng, folder, page, bases):
+def run_folder(rng: random.Random, folder: str, page: int, bases: List[Dict[str, Any]]) -> None:
     os.mkdir(folder)
     history = dict(rng.choice(bases))
     points = curve(rng, rng.choice(CURVES), page)
@@ -89,9 +90,8 @@ def run_folder(rng, folder, page, bases):
         workers=str(rng.choice((1, 8))),
         data=rng.choice(("digits", "<i>mine</i>")),
     )
-    options.update(
-        rng.choice(({}, {"target-loss": "0.011"}, {"target-accuracy": "0.5"}, {"attack": "'x'"}))
-    )
+    more: Any = ({}, {"target-loss": "0.011"}, {"target-accuracy": "0.5"}, {"attack": "'x'"})
+    options.update(rng.choice(more))
     history.update(
         method=options["method"],
         options=options,
@@ -119,12 +119,12 @@ def run_folder(rng, folder, page, bases):
         )
 
 
-def race_folder(rng, folder, page, bases):
+def race_folder(rng: random.Random, folder: str, page: int, bases: List[Dict[str, Any]]) -> None:
     os.mkdir(folder)
     names = rng.sample(NAMES[:-1], rng.randint(1, 9))
     n_seeds = rng.randint(1, 4)
 
-    def mean():
+    def mean() -> Dict[str, Any]:
         return {
             "mean": rng.choice((None, 10.0 ** rng.randint(-9, 30))),
             "half": rng.choice((None, 0, 1e-3, 1e9)),
@@ -183,7 +183,7 @@ def race_folder(rng, folder, page, bases):
             )
 
 
-def real_runs():
+def real_runs() -> List[Any]:
     """Histories of real runs: an ordinary one, a thousand workers, no model, one worker."""
     runs = (
         ["--data", "digits", "--updates", "40"],
@@ -199,7 +199,9 @@ def real_runs():
     return out
 
 
-def one(b, rng, page, bases):
+def one(
+    b: browser.Browser, rng: random.Random, page: int, bases: List[Dict[str, Any]]
+) -> Tuple[float, List[Any]]:
     """Makes and opens a page; returns the seconds it took to load, and what is wrong with it."""
     folders = []
     for i in range(rng.choice((1, 1, 2, 4))):
@@ -227,7 +229,7 @@ def one(b, rng, page, bases):
     return took, wrong
 
 
-def main():
+def main() -> int:
     if not browser.find():
         print("skipped: chromium is not installed (make setup-test)")
         return 77

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import paceline.torch
 
@@ -21,7 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Program(subprocess.Popen):  # type: ignore[type-arg]
-    def _execute_child(self, args, *more):
+    def _execute_child(self, args: Any, *more: Any) -> None:
         cwd, env, out, err = more[4], more[5], more[12], more[14]
         env = dict(os.environ if env is None else env)
         request = json.dumps([args, env, os.path.abspath(cwd or ".")]).encode()
@@ -34,7 +35,7 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
         self._child_created = True
 
 
-def _fork(at):
+def _fork(at: socket.socket) -> Any:
     """Returns in a fork per request: what it asks for."""
     while True:
         request, fds, _, _ = socket.recv_fds(at, 1 << 20, 2)

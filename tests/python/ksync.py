@@ -1,5 +1,7 @@
 """src/policy/ksync.c in Python."""
 
+from typing import Optional
+
 import paceline
 
 
@@ -15,19 +17,19 @@ class KSync(paceline.Policy):
     k: int
     cancel: bool
 
-    def check(self, n_workers):
+    def check(self, n_workers: int) -> Optional[str]:
         return None if self.k <= n_workers else "k cannot be more than the number of workers"
 
-    def cancels(self):
+    def cancels(self) -> str:
         return "all" if self.cancel else "none"
 
-    def close(self, plan):
+    def close(self, plan: paceline.Plan) -> None:
         plan.commit()
         plan.start_idle()
         if self.cancel:
             plan.restart_busy()
 
-    def arrive(self, view, arrival, plan):
+    def arrive(self, view: paceline.View, arrival: paceline.Arrival, plan: paceline.Plan) -> None:
         if arrival.lag > 0:
             plan.drop()
             plan.start(arrival.worker)
@@ -36,6 +38,6 @@ class KSync(paceline.Policy):
         if view.n_taken + 1 >= view.k or view.n_busy == 0:
             self.close(plan)
 
-    def leave(self, view, worker, plan):
+    def leave(self, view: paceline.View, worker: int, plan: paceline.Plan) -> None:
         if view.n_taken > 0 and view.n_busy == 0:
             self.close(plan)

@@ -8,7 +8,7 @@ import unittest
 from typing import Any, Dict
 
 
-def run_page(name):
+def run_page(name: str) -> int:
     with open(os.path.join(os.environ["SOURCE_DIR"], "docs", name)) as f:
         blocks = re.findall(r"^```python\n(.*?)^```", f.read(), re.S | re.M)
     space: Dict[str, Any] = {}

@@ -19,7 +19,7 @@ QUADRATIC = dict(model="quadratic", workers=4, updates=60, seed=3)
 
 
 class Base(unittest.TestCase):
-    def test_structures_are_those_of_the_headers(self):
+    def test_structures_are_those_of_the_headers(self) -> None:
         """Offsets and sizes, as the C compiler sees them."""
         cc = os.environ.get("CC", "cc")
         include = os.path.join(os.environ["SOURCE_DIR"], "include")
@@ -45,7 +45,7 @@ class Base(unittest.TestCase):
         self.assertGreater(len(expected), 500)
         self.assertEqual(expected.splitlines(), mine.splitlines())
 
-    def test_every_public_function_is_declared(self):
+    def test_every_public_function_is_declared(self) -> None:
         """A new function of the headers is declared, or named here with the reason."""
         unknown = {
             "pl_hint",  # of the command line
@@ -70,7 +70,7 @@ class Base(unittest.TestCase):
                 if not name.startswith("pl_client_"):  # paceline.torch's
                     self.assertIn(name, known | unknown)
 
-    def test_results(self):
+    def test_results(self) -> None:
         points: List[paceline.Point] = []
         run = paceline.simulate(method="async", on_point=points.append, **QUADRATIC)
         self.assertEqual(run["updates"], 60)
@@ -89,7 +89,7 @@ class Base(unittest.TestCase):
         self.assertTrue(all(math.isfinite(w) for w in weights))
         self.assertIsNone(paceline.simulate(model="none", updates=5).weights)
 
-    def test_runs_are_those_of_the_program(self):
+    def test_runs_are_those_of_the_program(self) -> None:
         program = os.environ["PACELINE"]
         line = [program, "simulate", "--model", "quadratic", "--workers", "4", "--updates", "60"]
         line += ["--seed", "3", "--method", "gap-aware", "--json"]
@@ -99,7 +99,7 @@ class Base(unittest.TestCase):
         self.assertIn("id", theirs.pop("run"))  # what only this run has
         self.assertEqual(paceline.simulate(method="gap-aware", **QUADRATIC).json, theirs)
 
-    def test_options(self):
+    def test_options(self) -> None:
         setup = paceline.Setup(lr=0.25, lr_schedule="constant", respawn=True, workers=None)
         self.assertEqual(setup.get("lr"), "0.25")
         self.assertEqual(setup.get("lr-schedule"), "constant")
@@ -108,7 +108,7 @@ class Base(unittest.TestCase):
         for option in paceline.catalog("option"):
             setup.get(option.name)
 
-    def test_the_catalog_has_what_a_method_is_and_needs(self):
+    def test_the_catalog_has_what_a_method_is_and_needs(self) -> None:
         methods = {item.name: item for item in paceline.catalog("method")}
         for name, item in methods.items():
             self.assertEqual(item.method, paceline.Setup(method=name).method())
@@ -125,7 +125,7 @@ class Base(unittest.TestCase):
         self.assertEqual(chain["parts"]["reduce"], ["nnm", "trimmed"])
         self.assertIn("whole-vectors", {n for i in paceline.catalog("attack") for n in i.needs})
 
-    def test_errors(self):
+    def test_errors(self) -> None:
         cases: List[Tuple[Dict[str, Any], Type[Exception], str]] = [
             (dict(wrkers=3), paceline.UsageError, "did you mean 'workers'"),
             (dict(workers="many"), paceline.UsageError, "many"),
@@ -142,21 +142,21 @@ class Base(unittest.TestCase):
         with self.assertRaises(ValueError):
             paceline.catalog("no-such")
 
-    def test_an_exception_in_a_callback_ends_the_run(self):
-        def point(p):
+    def test_an_exception_in_a_callback_ends_the_run(self) -> None:
+        def point(p: Any) -> None:
             raise KeyError("mine")
 
         with self.assertRaises(KeyError):
             paceline.simulate(method="async", on_point=point, **dict(QUADRATIC, updates=10**9))
 
-    def test_real_runs(self):
+    def test_real_runs(self) -> None:
         run = paceline.train(method="sync", model="quadratic", workers=2, updates=40)
         assert run is not None
         self.assertEqual(run["updates"], 40)
         self.assertEqual(len(run.workers), 2)
         self.assertEqual(run.workers[0].tasks, 40)
 
-    def test_ctrl_c(self):
+    def test_ctrl_c(self) -> None:
         """SIGINT ends a run that would take forever, simulated or real, within seconds."""
         # a shell starts what runs in the background with this signal ignored
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -169,18 +169,18 @@ class Base(unittest.TestCase):
             timer.join()
             self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
-    def test_recordings(self):
+    def test_recordings(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "run.rec")
             paceline.simulate(method="abs", record=path, **QUADRATIC)
             run = paceline.Setup().replay(path)
             self.assertEqual(run["replay.same"], 1)
 
-    def test_plan(self):
+    def test_plan(self) -> None:
         rows = paceline.plan(workers=4)
         self.assertEqual(sum(r.best_of_all for r in rows), 1)
 
-    def test_setups_are_freed(self):
+    def test_setups_are_freed(self) -> None:
         import weakref
 
         setup = paceline.Setup(model="none", updates=2)
@@ -189,7 +189,7 @@ class Base(unittest.TestCase):
         del setup
         self.assertIsNone(gone())
 
-    def test_every_status_has_a_class(self):
+    def test_every_status_has_a_class(self) -> None:
         from paceline.errors import error
 
         with open(os.path.join(os.environ["SOURCE_DIR"], "include", "paceline.h")) as f:
@@ -198,11 +198,11 @@ class Base(unittest.TestCase):
         for status in statuses:
             self.assertIsNot(type(error(int(status), "")), paceline.Error, status)
 
-    def test_version(self):
+    def test_version(self) -> None:
         with open(os.path.join(os.environ["SOURCE_DIR"], "include", "paceline.h")) as f:
             self.assertIn(f'#define PL_VERSION "{paceline.__version__}"', f.read())
 
-    def test_a_missing_library_is_reported(self):
+    def test_a_missing_library_is_reported(self) -> None:
         code = "import paceline; paceline.catalog()"
         env = dict(os.environ, PACELINE_LIBRARY="/no/such/library.so")
         out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)

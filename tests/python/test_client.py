@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import unittest
+from typing import Any, Callable
 
 from paceline import UsageError, _client, loop
 from paceline._setup import Setup
@@ -16,7 +17,7 @@ LIMIT = 600  # seconds in which everything here must end
 
 
 class Clients(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         self.path = os.path.join(folder, "run.socket")
@@ -29,7 +30,7 @@ class Clients(unittest.TestCase):
         self.addCleanup(self.server.wait, LIMIT)
         self.addCleanup(self.server.kill)
 
-    def work(self):
+    def work(self) -> None:
         """A worker that pushes until the run ends."""
         worker = _client.Client(self.path, wait=LIMIT, dim=2)
         while True:
@@ -41,7 +42,7 @@ class Clients(unittest.TestCase):
                 time.sleep(0.001)
                 worker.push(2, 1, 0.5)
 
-    def evaluate(self, pull):
+    def evaluate(self, pull: Callable[[Any], Any]) -> None:
         """Evaluates three versions, which `pull` waits for."""
         working = threading.Thread(target=self.work, daemon=True)
         working.start()
@@ -58,14 +59,14 @@ class Clients(unittest.TestCase):
         working.join(LIMIT)
         self.assertFalse(working.is_alive())
 
-    def test_evaluator_waits(self):
+    def test_evaluator_waits(self) -> None:
         self.evaluate(lambda seat: seat.pull(LIMIT))
 
-    def test_evaluator_looks(self):
+    def test_evaluator_looks(self) -> None:
         """An evaluator that has other things to do looks from time to time, without waiting."""
 
-        def look(pause):
-            def pull(seat):
+        def look(pause: float) -> Any:
+            def pull(seat: Any) -> bool:
                 end = time.monotonic() + LIMIT
                 while time.monotonic() < end:
                     if seat.pull(0):
@@ -78,10 +79,10 @@ class Clients(unittest.TestCase):
         seldom, often = look(0.3), look(0)
         self.evaluate(lambda seat: seldom(seat) and (seat.push(0, 0, math.nan) or often(seat)))
 
-    def test_after_close(self):
+    def test_after_close(self) -> None:
         """A client that is closed, and one of another process, raise an error and do not crash."""
 
-        def refused(seat, sentence):
+        def refused(seat: Any, sentence: str) -> None:
             for call in (
                 lambda: seat.server,
                 lambda: seat.pull(0),
@@ -112,7 +113,7 @@ class Clients(unittest.TestCase):
 
 
 class Loops(unittest.TestCase):
-    def test_after_close(self):
+    def test_after_close(self) -> None:
         one = loop.Loop(Setup(model="external:dim=2", updates=2, workers=1), 2)
         one.close()
         for call in (
@@ -128,7 +129,7 @@ class Loops(unittest.TestCase):
                 call()
         one.close()
 
-    def test_rows(self):
+    def test_rows(self) -> None:
         setup = Setup(model="external:dim=2", updates=2, workers=1)
         for n_train, n_test in ((-1, 0), (2**40, 0), (4, -1)):
             with self.assertRaisesRegex(UsageError, "must be a number"):

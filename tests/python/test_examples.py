@@ -15,7 +15,7 @@ EXAMPLES = os.path.join(os.environ["SOURCE_DIR"], "examples")
 
 
 class Examples(unittest.TestCase):
-    def test_walk(self):
+    def test_walk(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, os.path.join(EXAMPLES, "walk.py")]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -23,11 +23,11 @@ class Examples(unittest.TestCase):
             self.assertIn("200 updates in", done.stdout)
             self.assertGreater(os.path.getsize(os.path.join(folder, "report.html")), 10000)
 
-    def test_trackers(self):
+    def test_trackers(self) -> None:
         """Every tracker gets every evaluation, and finish() the summary."""
         calls = []
 
-        def note(*args, **more):
+        def note(*args: Any, **more: Any) -> Any:
             calls.append((args, more))
             return types.SimpleNamespace(log=note, add_scalar=note)
 

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import unittest
+from typing import Any, Iterator, Set
 
 import paceline
 import paceline.options
@@ -19,13 +20,13 @@ PACKAGE = os.path.join(os.environ["SOURCE_DIR"], "python", "paceline")
 DOCUMENTED = {"_exit", "_fields_", "_version", "_buffers"}
 
 
-def modules():
+def modules() -> Iterator[Any]:
     for path in sorted(glob.glob(os.path.join(PACKAGE, "**", "*.py"), recursive=True)):
         with open(path) as f:
             yield os.path.relpath(path, PACKAGE), ast.parse(f.read())
 
 
-def own_members(tree):
+def own_members(tree: ast.AST) -> Set[str]:
     """The names with an underscore that the classes and functions of a module define."""
     own = set()
     for node in ast.walk(tree):
@@ -40,17 +41,17 @@ def own_members(tree):
 
 
 class Names(unittest.TestCase):
-    def test_nothing_shadows_a_builtin(self):
+    def test_nothing_shadows_a_builtin(self) -> None:
         for name in paceline.__all__ + paceline.options.__all__:
             self.assertFalse(hasattr(builtins, name), name)
             self.assertTrue(hasattr(paceline, name) or hasattr(paceline.options, name), name)
 
-    def test_option_types_have_a_module_of_their_own(self):
+    def test_option_types_have_a_module_of_their_own(self) -> None:
         for name in ("Bool", "Bound", "Choice", "Count", "Int", "Real", "Text"):
             self.assertIn(name, paceline.options.__all__)
             self.assertFalse(hasattr(paceline, name), name)
 
-    def test_exceptions_are_those_that_people_catch(self):
+    def test_exceptions_are_those_that_people_catch(self) -> None:
         for mine, theirs in (
             (paceline.UsageError, ValueError),
             (paceline.DataError, ValueError),
@@ -64,7 +65,7 @@ class Names(unittest.TestCase):
         ):
             self.assertTrue(issubclass(mine, (theirs,)) and issubclass(mine, paceline.Error), mine)
 
-    def test_private_members_stay_in_their_module(self):
+    def test_private_members_stay_in_their_module(self) -> None:
         for path, tree in modules():
             own = own_members(tree) | DOCUMENTED
             for node in ast.walk(tree):
@@ -72,7 +73,7 @@ class Names(unittest.TestCase):
                     fits = node.attr in own or node.attr.startswith("__")
                     self.assertTrue(fits, f"{path}:{node.lineno}: {ast.unparse(node)}")
 
-    def test_only_torch_and_simulation_import_torch(self):
+    def test_only_torch_and_simulation_import_torch(self) -> None:
         for path, tree in modules():
             for node in tree.body:
                 if isinstance(node, (ast.Import, ast.ImportFrom)) and not path.startswith("torch/"):
@@ -80,22 +81,22 @@ class Names(unittest.TestCase):
                     far = isinstance(node, ast.Import) or node.level == 0
                     self.assertFalse(far and "torch" in names, f"{path}:{node.lineno}")
 
-    def test_everything_public_is_documented(self):
+    def test_everything_public_is_documented(self) -> None:
         for module in (paceline, paceline.options, paceline.errors, paceline.policy, loop):
             check_documented(self, module)
 
-    def test_public_modules(self):
+    def test_public_modules(self) -> None:
         """Whatever else a module is called, it is not for users."""
         public = {path for path, _ in modules() if not re.search(r"(^|/)_[a-z]", path)}
         folders = {"__init__.py", "policy/__init__.py", "torch/__init__.py", "__main__.py"}
         known = folders | {"errors.py", "loop.py", "options.py", "simulation.py"}
         self.assertEqual(public - known, set())
 
-    def test_examples(self):
+    def test_examples(self) -> None:
         for module in (paceline, paceline.options, paceline.policy, loop):
             run_examples(self, module, paceline=paceline, Policy=paceline.Policy)
 
-    def test_messages_have_a_level_of_logging(self):
+    def test_messages_have_a_level_of_logging(self) -> None:
         """on_log takes the log function of a logger, and no message is told by its words."""
         with self.assertLogs("run", logging.DEBUG) as caught:
             paceline.simulate(

@@ -5,13 +5,14 @@ import io
 import os
 import tempfile
 import unittest
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import paceline
 from ksync import KSync
 from pages import run_page
 
 
-def log_of(**options):
+def log_of(**options: Any) -> str:
     """The event log of a simulation."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "events")
@@ -36,25 +37,25 @@ class Timed(paceline.Policy):
     limit: int
     note: str
 
-    def begin(self):
+    def begin(self) -> None:
         assert self.every == 2 and self.mode == "odd" and self.note == "hello"
         self.n_committed = 0
 
-    def groups(self, n_workers, k):
+    def groups(self, n_workers: int, k: int) -> Tuple[int, int]:
         return (1, 1000)
 
-    def join(self, view, worker, plan):
+    def join(self, view: paceline.View, worker: int, plan: paceline.Plan) -> None:
         plan.start(worker)
         if view.timer_ns is None:
             plan.timer(int(self.every * 1e9))
 
-    def arrive(self, view, arrival, plan):
+    def arrive(self, view: paceline.View, arrival: paceline.Arrival, plan: paceline.Plan) -> None:
         assert view.worker(arrival.worker).state == "idle"
         assert arrival.worker in view.idle and arrival.worker not in view.busy
         plan.take()
         plan.start(arrival.worker)
 
-    def timer(self, view, plan):
+    def timer(self, view: paceline.View, plan: paceline.Plan) -> None:
         if view.n_taken:
             plan.commit()
             self.n_committed += 1
@@ -64,7 +65,7 @@ class Timed(paceline.Policy):
 
 
 class Policies(unittest.TestCase):
-    def test_ksync_decides_like_ksync_in_c(self):
+    def test_ksync_decides_like_ksync_in_c(self) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as script:
             script.write("3 leave 2\n7 join 2\n9 freeze 1 4\n")
             script.flush()
@@ -79,19 +80,19 @@ class Policies(unittest.TestCase):
                     self.assertEqual(log_of(policy=KSync(k=k, cancel=cancel), **options), c)
                     self.assertGreater(len(c.splitlines()), 100)
 
-    def test_real_runs(self):
+    def test_real_runs(self) -> None:
         run = paceline.train(policy=KSync(k=2), model="quadratic", workers=3, updates=30)
         assert run is not None
         self.assertEqual(run["updates"], 30)
         self.assertEqual(run.text("policy"), "my-ksync:k=2")
 
-    def test_tuners_move_its_knobs(self):
+    def test_tuners_move_its_knobs(self) -> None:
         run = paceline.simulate(
             policy=KSync(k=1), tuner="fastestk", model="quadratic", workers=6, updates=200
         )
         self.assertEqual(run["updates"], 200)
 
-    def test_timers_state_and_options(self):
+    def test_timers_state_and_options(self) -> None:
         run = paceline.simulate(policy=Timed(mode="odd"), model="none", workers=3, updates=100)
         self.assertEqual(run["updates"], 5)
         self.assertEqual(run["time"], 10)
@@ -100,11 +101,11 @@ class Policies(unittest.TestCase):
         )
         self.assertEqual(run["updates"], 7)
 
-    def test_runs_have_objects_of_their_own(self):
+    def test_runs_have_objects_of_their_own(self) -> None:
         setup = paceline.Setup(policy=Timed(mode="odd"), model="none", workers=3, updates=100)
         self.assertEqual([setup.simulate()["updates"] for _ in range(3)], [5, 5, 5])
 
-    def test_replays(self):
+    def test_replays(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "rec")
             options = dict(policy=KSync(k=2), model="quadratic", workers=3, updates=20)
@@ -113,7 +114,12 @@ class Policies(unittest.TestCase):
             setup.add_policy(KSync)
             self.assertEqual(setup.replay(path)["replay.same"], 1)
 
-    def fails(self, body, words, functions=(paceline.simulate, paceline.train)):
+    def fails(
+        self,
+        body: Dict[str, Any],
+        words: List[str],
+        functions: Sequence[Callable[..., Any]] = (paceline.simulate, paceline.train),
+    ) -> BaseException:
         """A policy with these members ends every run with one error."""
         policy = type("Bad", (KSync,), dict(body, name="bad"))
         for function in functions:
@@ -123,8 +129,8 @@ class Policies(unittest.TestCase):
                 self.assertIn(word, str(caught.exception))
         return caught.exception
 
-    def test_exceptions(self):
-        def broken(self, *_):
+    def test_exceptions(self) -> None:
+        def broken(self: KSync, *_: Any) -> None:
             raise ZeroDivisionError("oh")
 
         for name in ("arrive", "join", "check", "groups", "begin"):
@@ -142,26 +148,29 @@ class Policies(unittest.TestCase):
             with self.assertRaisesRegex(paceline.PolicyError, "failed in leave"):
                 paceline.simulate(policy=policy, model="none", workers=3, script=script.name)
 
-    def test_the_referee(self):
+    def test_the_referee(self) -> None:
         self.fails({"arrive": lambda self, view, arrival, plan: None}, ["bad"])
         self.fails({"arrive": lambda self, view, arrival, plan: plan.start(99)}, ["bad"])
         self.fails({"groups": lambda self, n, k: (3, 1)}, ["groups of 3 to 1"])
 
-    def test_nothing_outlives_a_callback(self):
+    def test_nothing_outlives_a_callback(self) -> None:
         kept = []
 
-        def arrive(self, view, arrival, plan):
+        def arrive(
+            self: KSync, view: paceline.View, arrival: paceline.Arrival, plan: paceline.Plan
+        ) -> None:
             kept.append((view, plan))
             KSync.arrive(self, view, arrival, plan)
 
         policy = type("Keeps", (KSync,), {"arrive": arrive, "name": "keeps"})
         paceline.simulate(policy=policy, model="none", workers=2, updates=3)
         view, plan = kept[0]
-        for use in (lambda: view.version, lambda: view.worker(0), plan.take, plan.start_idle):
+        uses: List[Any] = [lambda: view.version, lambda: view.worker(0), plan.take, plan.start_idle]
+        for use in uses:
             with self.assertRaisesRegex(paceline.UsageError, "until the callback returns"):
                 use()
 
-    def test_bad_policies_are_refused(self):
+    def test_bad_policies_are_refused(self) -> None:
         cases = [
             (type("A", (KSync,), {"name": ""}), "needs a name"),
             (type("B", (KSync,), {"name": "ksync"}), "already is a policy"),
@@ -177,14 +186,16 @@ class Policies(unittest.TestCase):
         with self.assertRaisesRegex(paceline.UsageError, "has no option 'speed'"):
             KSync(speed=3)
 
-    def test_the_page(self):
+    def test_the_page(self) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertGreater(run_page("python.md"), 3)
 
-    def test_indices_are_checked(self):
+    def test_indices_are_checked(self) -> None:
         seen = []
 
-        def arrive(self, view, arrival, plan):
+        def arrive(
+            self: KSync, view: paceline.View, arrival: paceline.Arrival, plan: paceline.Plan
+        ) -> None:
             for i in (-1, view.n_workers):
                 try:
                     view.worker(i)

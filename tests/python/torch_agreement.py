@@ -1,7 +1,7 @@
 """All ranks name the method and the options of rank 0, or hear that theirs are others."""
 
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -13,13 +13,18 @@ from workers import backward, net, roles
 SGD = torch.optim.SGD
 
 
-def make(role, method=None, kind=SGD, **options):
+def make(
+    role: pl.Role,
+    method: Optional[str] = None,
+    kind: Callable[..., torch.optim.Optimizer] = SGD,
+    **options: Any,
+) -> pl.Optimizer:
     model = net()
     return pl.Optimizer(kind(model.parameters(), lr=0.1), model, method, role=role, **options)
 
 
 class Agreement(unittest.TestCase):
-    def second(self, first, other, far=False):
+    def second(self, first: Any, other: Any, far: bool = False) -> None:
         """Rank 1 makes its optimizer with `other`, rank 0 with `first`; rank 0 goes on."""
         role = roles(2, far)
         opt = make(role[0], min_workers=1, **first)
@@ -30,7 +35,7 @@ class Agreement(unittest.TestCase):
             opt.step(backward(opt, opt.model))
             opt._session.abort()
 
-    def test_another(self):
+    def test_another(self) -> None:
         cases: List[Any] = [
             ({}, {"method": "async"}, "given method=async, but rank 0 has method=sync,"),
             ({}, {"method": "sync:k=1"}, "method=sync:k=1, but rank 0 has method=sync,"),
@@ -45,11 +50,11 @@ class Agreement(unittest.TestCase):
                 with self.assertRaisesRegex(paceline.UsageError, expected):
                     self.second({"method": "sync", **first}, {"method": "sync", **other})
 
-    def test_another_policy(self):
+    def test_another_policy(self) -> None:
         with self.assertRaisesRegex(paceline.UsageError, "policy=ksync:k=1, but .* policy=KSync,"):
             self.second({"policy": KSync(k=1)}, {"policy": "ksync:k=1"})
 
-    def test_the_same(self):
+    def test_the_same(self) -> None:
         """Also if it is written in another way, or for rank 0 alone, or a rate."""
         cases: List[Dict[str, Any]] = [{"time": 60.0}, {"updates": None}, {"log": "other"}]
         for other in cases:
@@ -57,7 +62,7 @@ class Agreement(unittest.TestCase):
         self.second({}, {"method": "kasync"})
         self.second({"policy": KSync(k=1)}, {"policy": KSync})
 
-    def test_elsewhere(self):
+    def test_elsewhere(self) -> None:
         """A worker elsewhere may leave the method to the server."""
         expected = "given method=async, but the server has method=sync,"
         with self.assertRaisesRegex(paceline.UsageError, expected):

@@ -3,7 +3,7 @@ hyper-parameters."""
 
 import unittest
 import unittest.mock
-from typing import Any, List
+from typing import Any, Callable, List
 
 import torch
 
@@ -16,10 +16,18 @@ HALF = [torch.bfloat16, torch.float16]
 
 
 class Changes(unittest.TestCase):
-    def one(self, make, change, expected, method="sync", model=net, steps=1):
+    def one(
+        self,
+        make: Callable[[Any], torch.optim.Optimizer],
+        change: Callable[[Any, Any], Any],
+        expected: Any,
+        method: str = "sync",
+        model: Callable[[], Any] = net,
+        steps: int = 1,
+    ) -> Any:
         """One worker takes some steps, then `change(opt, model)` is made, and the next step raises."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             m = model()
             opt = pl.Optimizer(make(m), m, method, role=role)
             for _ in range(steps):
@@ -35,13 +43,13 @@ class Changes(unittest.TestCase):
 
         return together(1, worker)[0]
 
-    def test_weights(self):
+    def test_weights(self) -> None:
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
-        def load(opt, model):
+        def load(opt: pl.Optimizer, model: Any) -> None:
             model.load_state_dict(net(seed=5).state_dict())
 
-        def clamp(opt, model):
+        def clamp(opt: pl.Optimizer, model: Any) -> None:
             with torch.no_grad():
                 for p in model.parameters():
                     p.clamp_(-0.01, 0.01)
@@ -55,15 +63,15 @@ class Changes(unittest.TestCase):
     MERGE = ["diloco:u=2", "easgd:u=2", "sync-easgd", "overlap-local-sgd:u=2", "gossip-pull"]
     MERGE += ["local-sgd:u=2,outer=0.5", "downpour:push=2", "eamsgd:u=2"]
 
-    def test_weights_that_would_be_merged(self):
+    def test_weights_that_would_be_merged(self) -> None:
         """Local steps are taken from weights that the server knows, or the worker raises, also in the
         middle of a task."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
-        def load(opt, model):
+        def load(opt: pl.Optimizer, model: Any) -> None:
             model.load_state_dict(net(seed=5).state_dict())
 
-        def tell(opt, model):
+        def tell(opt: pl.Optimizer, model: Any) -> None:
             with self.assertRaisesRegex(paceline.UsageError, "before paceline.torch.Optimizer is"):
                 opt.set_weights()
             load(opt, model)
@@ -76,10 +84,10 @@ class Changes(unittest.TestCase):
         for change in (self.data, self.vector, self.set_):
             self.one(make, change, "'2.weight' was .*diloco", "diloco:u=2", steps=3)
 
-    def test_weights_that_are_averaged(self):
+    def test_weights_that_are_averaged(self) -> None:
         """Where the server averages models, weights that all ranks load become the server's."""
 
-        def worker(role, method):
+        def worker(role: pl.Role, method: str) -> Any:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.0), model, method, role=role, updates=6)
             model.load_state_dict(net(seed=5).state_dict())
@@ -95,20 +103,20 @@ class Changes(unittest.TestCase):
     OTHER = "'2.weight' has been moved or given other memory"
 
     @staticmethod
-    def data(opt, model):
+    def data(opt: Any, model: Any) -> None:
         model[2].weight.data = torch.full_like(model[2].weight, 0.25)
 
     @staticmethod
-    def vector(opt, model):
+    def vector(opt: Any, model: Any) -> None:
         vector = torch.nn.utils.parameters_to_vector(model[2].parameters())
         torch.nn.utils.vector_to_parameters(vector.detach() + 0.25, model[2].parameters())
 
     @staticmethod
-    def set_(opt, model):
+    def set_(opt: Any, model: Any) -> None:
         with torch.no_grad():
             model[2].weight.set_(torch.full_like(model[2].weight, 0.25))
 
-    def test_other_data(self):
+    def test_other_data(self) -> None:
         """Data that a script binds a parameter to."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
         for change in (self.data, self.vector, self.set_):
@@ -117,7 +125,7 @@ class Changes(unittest.TestCase):
             with unittest.mock.patch("paceline.torch._vector._FLAT_ON", ("cpu",)):  # as on a GPU
                 self.one(make, change, self.OTHER)
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(make(model), model, "sync", role=role)
             for convert in (model.half, model.double, lambda: model.to(torch.bfloat16)):
@@ -128,10 +136,10 @@ class Changes(unittest.TestCase):
 
         together(1, worker)
 
-    def test_other_type_in_the_same_memory(self):
+    def test_other_type_in_the_same_memory(self) -> None:
         """As it happens when the new tensor is where the old one was."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             wide = [torch.empty(p.shape, dtype=torch.float64) for p in model.parameters()]
             for p, w in zip(model.parameters(), wide):
@@ -145,12 +153,12 @@ class Changes(unittest.TestCase):
 
         together(1, worker)
 
-    def test_other_data_is_sent(self):
+    def test_other_data_is_sent(self) -> None:
         """opt.set_weights() tells the server of it."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
         for change in (self.data, self.vector, self.set_):
 
-            def tell(opt, model):
+            def tell(opt: pl.Optimizer, model: Any) -> None:
                 change(opt, model)
                 opt.set_weights()
 
@@ -164,18 +172,18 @@ class Changes(unittest.TestCase):
             model = self.one(make, tell, None)
             self.assertLess(float((flat(model) - flat(alone)).abs().max()), 1e-6)
 
-    def test_data_in_place(self):
+    def test_data_in_place(self) -> None:
         """PyTorch does not count these changes; the numbers of the parameters tell."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
-        def copy(opt, model):
+        def copy(opt: pl.Optimizer, model: Any) -> None:
             model[2].weight.data.copy_(torch.full_like(model[2].weight, 0.25))
 
-        def clamp(opt, model):
+        def clamp(opt: pl.Optimizer, model: Any) -> None:
             for p in model.parameters():
                 p.data.clamp_(-0.01, 0.01)
 
-        def back(opt, model):
+        def back(opt: pl.Optimizer, model: Any) -> None:
             for p in model.parameters():
                 before = p.data.clone()
                 p.data.mul_(2)
@@ -188,24 +196,24 @@ class Changes(unittest.TestCase):
                 self.one(make, back, None)
                 self.one(make, clamp, None, method="local-sgd:u=2")
 
-    def test_data_of_other_types(self):
+    def test_data_of_other_types(self) -> None:
         """In half precision and in float64, on the CPU and on a device whose memory is not read."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
-        def copy(opt, model):
+        def copy(opt: pl.Optimizer, model: Any) -> None:
             model[2].weight.data.copy_(torch.full_like(model[2].weight, 0.25))
 
-        def halve(opt, model):
+        def halve(opt: pl.Optimizer, model: Any) -> None:
             for p in model.parameters():
                 p.data.mul_(0.5)
 
-        def last(opt, model):
+        def last(opt: pl.Optimizer, model: Any) -> None:
             model[0].weight.data[-1, -1] += 0.25
 
         cases: List[Any] = [(dtype, ()) for dtype in (*HALF, torch.float64)]
         for dtype, on in [(torch.bfloat16, ("cpu",)), *cases]:
 
-            def model():
+            def model() -> torch.nn.Sequential:
                 return torch.nn.Sequential(Cast(6, 8), torch.nn.Tanh(), Cast(8, 3)).to(dtype)
 
             with unittest.mock.patch("paceline.torch._watch._READABLE", on):
@@ -217,16 +225,16 @@ class Changes(unittest.TestCase):
                 self.one(make, halve, None, method="local-sgd:u=2", model=model)
                 self.one(make, halve, "easgd", method="easgd:u=2", model=model, steps=3)
 
-    def test_data_far_from_the_first_number(self):
+    def test_data_far_from_the_first_number(self) -> None:
         """A change is noticed wherever it is: at once in steps 1, 2, 4, 8, …, and if every step makes
         it, within 64 of them. On a GPU it is noticed at once."""
         size = 200_000
 
-        def worker(role, quiet, limit, at_once):
+        def worker(role: pl.Role, quiet: int, limit: int, at_once: bool) -> None:
             model = torch.nn.Linear(size, 1)
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "async", role=role)
 
-            def step():
+            def step() -> None:
                 opt.zero_grad()
                 model.bias.sum().backward()
                 opt.step()
@@ -246,10 +254,10 @@ class Changes(unittest.TestCase):
                 together(1, lambda role: worker(role, 1, 1, True))
                 together(1, lambda role: worker(role, 65, 64, bool(on)))
 
-    def test_abandoned(self):
+    def test_abandoned(self) -> None:
         """A task that is cancelled does not hide a change."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             m = net()
             opt = pl.Optimizer(SGD(m.parameters(), lr=0.1), m, "sync", role=role)
             self.data(opt, m)
@@ -260,11 +268,11 @@ class Changes(unittest.TestCase):
 
         together(1, worker)
 
-    def test_memory(self):
+    def test_memory(self) -> None:
         """A parameter may move. On a GPU, one that leaves the flat tensor would not be trained any
         more."""
 
-        def move(opt, model):
+        def move(opt: pl.Optimizer, model: Any) -> None:
             model[2].weight.data = model[2].weight.data.clone()
 
         make = lambda m: SGD(m.parameters(), lr=0.1)
@@ -272,48 +280,45 @@ class Changes(unittest.TestCase):
         with unittest.mock.patch("paceline.torch._vector._FLAT_ON", ("cpu",)):
             self.one(make, move, self.OTHER)
 
-    def test_other_parameters(self):
+    def test_other_parameters(self) -> None:
         """Parameters that a script replaces, removes or adds, and that the run does not train."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
-        def replace(opt, model):
+        def replace(opt: pl.Optimizer, model: Any) -> None:
             model[0].weight = torch.nn.Parameter(model[0].weight.detach().clone())
 
-        def replace_module(opt, model):
+        def replace_module(opt: pl.Optimizer, model: Any) -> None:
             model[2] = torch.nn.Linear(8, 3)
 
-        def remove(opt, model):
+        def remove(opt: pl.Optimizer, model: Any) -> None:
             model[0].bias = None
 
-        def add(opt, model):
+        def add(opt: pl.Optimizer, model: Any) -> None:
             model.add_module("more", torch.nn.Linear(3, 3))
 
-        def tied():
+        def tied() -> Any:
             model = net(norm=True, width=3)
             model[3].bias = model[1].bias
             return model
 
-        def untie(opt, model):
+        def untie(opt: pl.Optimizer, model: Any) -> None:
             model[3].bias = torch.nn.Parameter(model[3].bias.detach().clone())
 
         for method in ("sync", "local-sgd:u=1"):
-            for change, name, model in (
-                (replace, "0.weight", net),
-                (remove, "0.bias", net),
-                (untie, "3.bias", tied),
-            ):
+            cases: List[Any] = [(replace, "0.weight", net), (remove, "0.bias", net)]
+            for change, name, model in [*cases, (untie, "3.bias", tied)]:
                 self.one(make, change, f"'{name}' has been removed or replaced", method, model)
             self.one(make, replace_module, "'2.weight' has been added", method)
             self.one(make, add, "'more.weight' has been added", method)
         self.one(make, lambda opt, model: None, None, model=tied)
 
-    def test_hyper_parameters(self):
+    def test_hyper_parameters(self) -> None:
         momentum = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 
-        def change(**values):
+        def change(**values: Any) -> Any:
             return lambda opt, model: opt.param_groups[0].update(values)
 
-        def cycle(opt, model):
+        def cycle(opt: pl.Optimizer, model: Any) -> None:
             torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=10)
 
         self.one(momentum, cycle, "momentum has changed from 0.9 to 0.95")
@@ -323,7 +328,7 @@ class Changes(unittest.TestCase):
         self.one(momentum, change(lr=0.05), None)
         self.one(momentum, change(momentum=0.5), None, method="local-sgd:u=2")
 
-    def test_frozen_in_the_optimizer(self):
+    def test_frozen_in_the_optimizer(self) -> None:
         """A layer that requires no gradient is not decayed."""
         for make in (
             lambda m: SGD(m.parameters(), lr=0.1, weight_decay=0.1, momentum=0.9),
@@ -336,7 +341,7 @@ class Changes(unittest.TestCase):
                 backward(opt, alone, step)
                 opt.step()
 
-            def worker(role):
+            def worker(role: pl.Role) -> Any:
                 model = net()
                 model[0].requires_grad_(False)
                 opt = pl.Optimizer(make(model), model, "sync", role=role)
@@ -348,15 +353,15 @@ class Changes(unittest.TestCase):
             (model,) = together(1, worker)
             self.assertLess(float((flat(model) - flat(alone)).abs().max()), 1e-6)
 
-    def test_warm_up_before(self):
+    def test_warm_up_before(self) -> None:
         """Groups whose scheduler begins at 0, made before the optimizer is wrapped."""
 
-        def make(model):
+        def make(model: Any) -> torch.optim.SGD:
             groups = [{"params": list(model.parameters())[:2], "lr": 0.1}]
             groups.append({"params": list(model.parameters())[2:], "lr": 0.02})
             return SGD(groups, lr=0.1)
 
-        def schedule(opt):
+        def schedule(opt: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
             return torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min(1.0, s / 3))
 
         alone = net()
@@ -367,7 +372,7 @@ class Changes(unittest.TestCase):
             opt.step()
             rates.step()
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             model = net()
             optimizer = make(model)
             rates = schedule(optimizer)
@@ -381,9 +386,9 @@ class Changes(unittest.TestCase):
         (model,) = together(1, worker)
         self.assertLess(float((flat(model) - flat(alone)).abs().max()), 1e-6)
 
-    def test_refused_hyper_parameters(self):
+    def test_refused_hyper_parameters(self) -> None:
         class Float(float):
-            def __repr__(self):
+            def __repr__(self) -> str:
                 return f"numpy.float64({float(self)})"
 
         model = net()
@@ -401,10 +406,10 @@ class Changes(unittest.TestCase):
             lambda m: SGD(m.parameters(), lr=0.1, momentum=Float(0.9)), lambda o, m: None, None
         )
 
-    def test_shared_parameters(self):
+    def test_shared_parameters(self) -> None:
         """Two optimizers over one model would undo each other's updates."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model[0].parameters(), lr=0.1), model, "sync", role=role)
             for other in (model, model[0]):
@@ -425,8 +430,8 @@ class Changes(unittest.TestCase):
 
         together(1, worker)
 
-    def test_load_state_of_the_wrapped(self):
-        def load(opt, model):
+    def test_load_state_of_the_wrapped(self) -> None:
+        def load(opt: pl.Optimizer, model: Any) -> None:
             opt.optimizer.load_state_dict(opt.optimizer.state_dict())
 
         for method in ("sync", "local-sgd:u=1"):

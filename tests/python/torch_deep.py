@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Any
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 DEEP = os.path.join(ROOT, "bench", "deep.py")
@@ -28,26 +29,26 @@ claim equal
 
 
 class Deep(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         with open(os.path.join(folder.name, "claims.txt"), "w", encoding="utf-8") as f:
             f.write(CLAIMS)
 
-    def reproduce(self, data="synthetic", *more):
+    def reproduce(self, data: str = "synthetic", *more: str) -> Any:
         command = ["paceline", "reproduce", "--claims", "claims.txt", "--full", "--check", *more]
         return subprocess.run(
             command, cwd=self.folder, env=os.environ | {"PACELINE_CIFAR10": data},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    def test_missing(self):
+    def test_missing(self) -> None:
         done = self.reproduce("nowhere")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, "(?m)^equal: not run: PACELINE_CIFAR10 is 'nowhere', which")
 
-    def test_shown_and_resumed(self):
+    def test_shown_and_resumed(self) -> None:
         first = self.reproduce()
         self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
         self.assertRegex(first.stdout, "(?m)^equal: shown$")

@@ -3,6 +3,7 @@ step, the result is that of a program that copies them in step. Here the flat mo
 
 import unittest
 import unittest.mock
+from typing import Any, Callable, List, Tuple
 
 import torch
 
@@ -26,20 +27,20 @@ class Branches(torch.nn.Module):
         return out.add(self.more(x)) if self.even else out
 
 
-def plain(opt, model, step):
+def plain(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> torch.Tensor:
     opt.zero_grad()
     loss = CROSS_ENTROPY(model(batch(step)[0]), batch(step)[1])
     loss.backward()
     return loss
 
 
-def clipped(opt, model, step):
+def clipped(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> Any:
     loss = plain(opt, model, step)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     return loss
 
 
-def clamped(opt, model, step):
+def clamped(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> Any:
     """Old scripts do this, and no version counter tells."""
     loss = plain(opt, model, step)
     for p in model.parameters():
@@ -48,21 +49,21 @@ def clamped(opt, model, step):
     return loss
 
 
-def replaced(opt, model, step):
+def replaced(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> Any:
     loss = plain(opt, model, step)
     for p in model.parameters():
         p.grad = None if p.grad is None else p.grad.sign()
     return loss
 
 
-def accumulated(opt, model, step):
+def accumulated(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> torch.Tensor:
     plain(opt, model, step)
     loss = CROSS_ENTROPY(model(batch(step, 1)[0]), batch(step, 1)[1])
     loss.backward()
     return loss
 
 
-def not_synced(opt, model, step):
+def not_synced(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> torch.Tensor:
     opt.zero_grad()
     with opt.no_sync():
         for i in range(3):
@@ -72,7 +73,7 @@ def not_synced(opt, model, step):
     return loss
 
 
-def twice(opt, model, step):
+def twice(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> torch.Tensor:
     opt.zero_grad()
     loss = CROSS_ENTROPY(model(batch(step)[0]), batch(step)[1])
     loss.backward(retain_graph=True)
@@ -80,7 +81,7 @@ def twice(opt, model, step):
     return loss
 
 
-def cleared(opt, model, step):
+def cleared(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> torch.Tensor:
     """The first backward is for something else."""
     CROSS_ENTROPY(model(batch(step, 7)[0]), batch(step)[1]).backward()
     for p in model.parameters():
@@ -91,12 +92,12 @@ def cleared(opt, model, step):
     return loss
 
 
-def left_out(opt, model, step):
+def left_out(opt: pl.Optimizer, model: Any, step: int) -> Any:
     model.even = step % 2 == 0
     return plain(opt, model, step)
 
 
-def scaled(opt, model, step):
+def scaled(opt: pl.Optimizer, model: torch.nn.Module, step: int) -> torch.Tensor:
     """As a gradient scaler does it: backward with a factor, which is taken out again."""
     opt.zero_grad()
     loss = CROSS_ENTROPY(model(batch(step)[0]), batch(step)[1])
@@ -108,10 +109,16 @@ def scaled(opt, model, step):
 
 
 class Early(unittest.TestCase):
-    def run_with(self, compute, early, method="sync", momentum=0.9):
+    def run_with(
+        self,
+        compute: Callable[[pl.Optimizer, torch.nn.Module, int], Any],
+        early: bool,
+        method: str = "sync",
+        momentum: float = 0.9,
+    ) -> Any:
         """The weights, and how many buckets went out during backward in each step."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Tuple[Any, List[int]]:
             model = Branches()
             sgd = SGD(model.parameters(), lr=0.05, momentum=momentum)
             opt = pl.Optimizer(sgd, model, method, updates=8, role=role)
@@ -133,35 +140,40 @@ class Early(unittest.TestCase):
             with unittest.mock.patch.object(_early, "_BUCKET", 20):
                 return together(1, worker)[0]
 
-    def check(self, compute, expected, **more):
+    def check(
+        self,
+        compute: Callable[[pl.Optimizer, torch.nn.Module, int], Any],
+        expected: Any,
+        **more: Any,
+    ) -> None:
         weights, went = self.run_with(compute, True, **more)
         self.assertEqual(went, expected)
         self.assertTrue(torch.equal(weights, self.run_with(compute, False, **more)[0]))
 
-    def test_unchanged(self):
+    def test_unchanged(self) -> None:
         """All buckets have gone before step."""
         self.check(plain, [5] * 8)
         self.check(not_synced, [5] * 8)
         self.check(plain, [5] * 8, momentum=0)
 
-    def test_changed(self):
+    def test_changed(self) -> None:
         """Changes are noticed, and if there are always some, nothing is sent early any more."""
         for compute in (clipped, clamped, replaced, scaled):
             with self.subTest(compute.__name__):
                 self.check(compute, [5] * 3 + [0] * 5)
 
-    def test_several_backwards(self):
+    def test_several_backwards(self) -> None:
         for compute in (accumulated, twice, cleared):
             with self.subTest(compute.__name__):
                 self.check(compute, [0] * 8)
 
-    def test_unused(self):
+    def test_unused(self) -> None:
         self.check(left_out, [5, 3] * 4)
 
-    def test_cancelled(self):
+    def test_cancelled(self) -> None:
         """What an abandoned task has sent is not in the next result."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             model = Branches()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.05), model, "sync", role=role)
             plain(opt, model, 5)
@@ -180,12 +192,12 @@ class Early(unittest.TestCase):
                     results.append(together(1, worker)[0])
         self.assertTrue(torch.equal(*results))
 
-    def test_not_finite(self):
+    def test_not_finite(self) -> None:
         """A gradient that is not finite is rejected, wherever it is looked at."""
         for on in ((), ("cpu",)):
             for momentum in (0, 0.9):
 
-                def worker(role):
+                def worker(role: pl.Role) -> Tuple[Any, Any]:
                     model = net()
                     sgd = SGD(model.parameters(), lr=0.1, momentum=momentum)
                     opt = pl.Optimizer(sgd, model, "async", updates=4, role=role)
@@ -193,7 +205,8 @@ class Early(unittest.TestCase):
                     while not opt.ended:
                         loss = plain(opt, model, step)
                         if step in (1, 3):
-                            next(model.parameters()).grad[0, 0] = float("nan")
+                            first: Any = next(model.parameters())
+                            first.grad[0, 0] = float("nan")
                         opt.step(loss)
                         step += 1
                     return opt.summary()["run"]["tasks"]["rejected"], flat(model)

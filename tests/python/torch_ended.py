@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import unittest
 import unittest.mock
+from typing import Any, List, Tuple
 
 import paceline
 from forks import Program
@@ -21,7 +22,7 @@ from paceline._progress import Progress
 LIMIT = 600  # seconds in which everything here must end
 
 
-def script(text, socket, rank=0, workers=1):
+def script(text: str, socket: str, rank: int = 0, workers: int = 1) -> Any:
     """A worker that is a process, with a model and the optimizer `opt` made by `text`."""
     text = (
         "import sys, time, torch, paceline.torch as pl\n"
@@ -38,24 +39,24 @@ def script(text, socket, rank=0, workers=1):
 
 
 class Ended(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
         self.socket = os.path.join(place.name, "run.socket")
         self.checkpoints = os.path.join(place.name, "ck")
         self.make = f"opt = pl.Optimizer(sgd, model, 'async', checkpoint={self.checkpoints!r})\n"
 
-    def saved(self):
+    def saved(self) -> List[Any]:
         return [n for n in os.listdir(self.checkpoints) if n.endswith(".safetensors")]
 
-    def end(self, p):
+    def end(self, p: Any) -> Tuple[Any, Any]:
         try:
             out, err = p.communicate(timeout=LIMIT)
         finally:
             p.kill()
         return out, err
 
-    def test_terminated(self):
+    def test_terminated(self) -> None:
         """SIGTERM on rank 0: the run ends with a checkpoint, and the exit status tells the signal."""
         closes = "try: steps(opt, model)\nfinally: opt.close()"
         limited = self.make.replace("'async',", "'async', updates=10**9,")
@@ -69,7 +70,7 @@ class Ended(unittest.TestCase):
             for name in os.listdir(self.checkpoints):
                 os.unlink(os.path.join(self.checkpoints, name))
 
-    def test_killed(self):
+    def test_killed(self) -> None:
         """SIGKILL on rank 0: the server writes a checkpoint, and another rank hears of it."""
         ranks = [script(self.make + "steps(opt, model)", self.socket, r, 2) for r in range(2)]
         for p in ranks:
@@ -80,7 +81,7 @@ class Ended(unittest.TestCase):
         self.assertIn("RunError: rank 0 is gone", err)
         self.assertTrue(self.saved())
 
-    def test_interrupted(self):
+    def test_interrupted(self) -> None:
         """Ctrl-C: one line says where it was, another one where the run was saved; the run that goes
         on says from where. PACELINE_QUIET silences what is no failure."""
         p = script(self.make + "steps(opt, model)", self.socket)
@@ -98,7 +99,7 @@ class Ended(unittest.TestCase):
             self.assertEqual(bool(re.search(words, err)), not silent, err)
             self.assertEqual("saved in" in err, not silent)
 
-    def test_progress(self):
+    def test_progress(self) -> None:
         """A line after two seconds and then at growing intervals, with what is known."""
         nan = math.nan
         point = paceline.Point(2, 50, 1, nan, nan, nan, 2, 0.5, 0, 2, 2, 3, 640, nan)
@@ -119,7 +120,7 @@ class Ended(unittest.TestCase):
         self.assertEqual(lines[0], "paceline: " + words)
         self.assertEqual(len(lines), 8)  # after 2, 4, 8, 16, 32, 64, 124 and 184 s
 
-    def test_exception(self):
+    def test_exception(self) -> None:
         """An exception on rank 0: there is a checkpoint, and the other ranks hear about it."""
         for how in ("steps(opt, model, 20); 1 / 0", "with opt: steps(opt, model, 20); 1 / 0"):
             p = script(self.make + how, self.socket, workers=2)
@@ -133,7 +134,7 @@ class Ended(unittest.TestCase):
             for name in self.saved():
                 os.unlink(os.path.join(self.checkpoints, name))
 
-    def test_exception_in_a_child(self):
+    def test_exception_in_a_child(self) -> None:
         """A forked child that fails leaves the server of its parent alone."""
         text = (
             "import os\nopt = pl.Optimizer(sgd, model, 'sync'); steps(opt, model, 2)\n"
@@ -144,7 +145,7 @@ class Ended(unittest.TestCase):
         self.assertEqual(out, "2\n", err)
         self.assertIn("ZeroDivisionError", err)
 
-    def test_exit_status(self):
+    def test_exit_status(self) -> None:
         """sys.exit on rank 0 ends a run whose limit is far away."""
         text = "opt = pl.Optimizer(sgd, model, 'async', updates=10**9)\n"
         p = script(text + "steps(opt, model, 10); sys.exit(3)", self.socket, workers=2)
@@ -154,14 +155,14 @@ class Ended(unittest.TestCase):
         self.assertIn("rank 0 exits before the limit", err)
         self.end(other)
 
-    def test_rank_that_left(self):
+    def test_rank_that_left(self) -> None:
         text = "opt = pl.Optimizer(sgd, model, 'async', time=2)\n"
         p = script(text + "steps(opt, model)", self.socket, workers=2)
         other = script(text + "steps(opt, model, 10)", self.socket, 1, workers=2)
         self.end(other)
         self.assertIn("rank 1 left", self.end(p)[1])
 
-    def test_the_end_is_no_news(self):
+    def test_the_end_is_no_news(self) -> None:
         """A rank that leaves less than a second before rank 0 ends the run is not reported."""
         text = "opt = pl.Optimizer(sgd, model, 'sync'); steps(opt, model, 3)\n"
         for attempt in range(10):
@@ -186,7 +187,7 @@ class Ended(unittest.TestCase):
                 return
         self.skipTest("this machine is too slow")
 
-    def test_fewer_workers(self):
+    def test_fewer_workers(self) -> None:
         """A run that begins without all of its workers says so."""
         p = script(
             "opt = pl.Optimizer(sgd, model, 'sync', updates=3, wait=1)\n"
@@ -198,7 +199,7 @@ class Ended(unittest.TestCase):
         self.assertIn("begins with 1 of 3 workers", err)
         self.assertEqual(p.returncode, 0, err)
 
-    def test_two_jobs(self):
+    def test_two_jobs(self) -> None:
         """Rank 0 of another job with the same socket is told, and the first job goes on."""
         p = script(self.make + "steps(opt, model)", self.socket)
         self.assertEqual(p.stdout.readline(), "began\n")

@@ -3,7 +3,7 @@
 import threading
 import unittest
 import unittest.mock
-from typing import Any
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -15,16 +15,16 @@ UPDATES = 100
 
 
 class Evaluate(unittest.TestCase):
-    def test_beside_a_worker(self):
+    def test_beside_a_worker(self) -> None:
         (role,) = roles(1)
         seen, times = [], []
 
-        def score(model):
+        def score(model: torch.nn.Module) -> Dict[str, Any]:
             self.assertFalse(model.training)
             seen.append(flat(model))
             return {"test_loss": float(len(seen)), "test_accuracy": 0.5}
 
-        def watch():
+        def watch() -> None:
             times.append(pl.evaluate(net(seed=7), score, role=role, wait=30))
 
         watching = threading.Thread(target=watch, daemon=True)
@@ -44,16 +44,17 @@ class Evaluate(unittest.TestCase):
         self.assertEqual((run["updates"], run["test_loss"]), (UPDATES, float(len(seen))))
         self.assertEqual(float((seen[-1] - flat(model)).abs().max()), 0)
 
-    def test_no_part_of_a_task(self):
+    def test_no_part_of_a_task(self) -> None:
         """Whatever evict= says, rank 0 is not frozen while it evaluates: it says that it pauses."""
         (role,) = roles(1)
-        told, pauses = [], paceline._client.Client.pause
+        told: List[Any] = []
+        pauses = paceline._client.Client.pause
 
-        def pause(client, yes):
+        def pause(client: Any, yes: bool) -> None:
             told.append(yes)
             pauses(client, yes)
 
-        def score(model):
+        def score(model: torch.nn.Module) -> float:
             told.append("evaluates")
             return 0.5
 
@@ -69,7 +70,7 @@ class Evaluate(unittest.TestCase):
             opt.close()
         self.assertEqual(during[:3], [True, "evaluates", False])
 
-    def test_trackers(self):
+    def test_trackers(self) -> None:
         """on_point gets every evaluation of rank 0, and on_end the summary."""
         (role,) = roles(1)
         points, ends = [], []
@@ -91,18 +92,18 @@ class Evaluate(unittest.TestCase):
         self.assertNotEqual(points[-1].test_accuracy, points[-1].test_accuracy)
         self.assertEqual([run["updates"] for run in ends], [20])
 
-    def test_nothing_to_tell(self):
+    def test_nothing_to_tell(self) -> None:
         model = net()
         with self.assertRaisesRegex(paceline.UsageError, "on_point= is called after evaluate="):
             pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, on_point=print)
 
-    def test_an_evaluator_that_asks_late(self):
+    def test_an_evaluator_that_asks_late(self) -> None:
         """It has joined, so the last version is evaluated, even if it asks after the last update."""
         (role,) = roles(1)
         model, over, points = net(), threading.Event(), []
         waits = pl._evaluator.Evaluator._wait
 
-        def late(evaluator):
+        def late(evaluator: Any) -> None:
             over.wait()
             waits(evaluator)
 
@@ -117,13 +118,15 @@ class Evaluate(unittest.TestCase):
         opt.close()
         self.assertEqual(points[-1].updates, 3)
 
-    def ends(self, where, limit, ask):
+    def ends(
+        self, where: str, limit: Dict[str, int], ask: Callable[[pl.Optimizer], Any]
+    ) -> Tuple[Any, pl.Optimizer]:
         """A run of one worker in which evaluate= or on_point= calls ask(opt). Returns what the last
         call returned, which is after the last update, and the optimizer."""
         (role,) = roles(1)
         model, made, found, over = net(), [], [], [False]
 
-        def look(_):
+        def look(_: Any) -> float:
             # the evaluation of the first weights may come as late as after the third update
             if made and made[0].version == 3 and (limit or over[0]):
                 found.append(ask(made[0]))
@@ -144,9 +147,11 @@ class Evaluate(unittest.TestCase):
         self.assertEqual(opt.version, 3)
         return found[-1], opt
 
-    ENDS = [(where, limit) for where in ("evaluate", "on_point") for limit in ({"updates": 3}, {})]
+    ENDS: List[Any] = [
+        (where, limit) for where in ("evaluate", "on_point") for limit in ({"updates": 3}, {})
+    ]
 
-    def test_state_at_the_end(self):
+    def test_state_at_the_end(self) -> None:
         """state_dict() of the last evaluation has the final state, with a limit and without one."""
         for where, limit in self.ENDS:
             found, opt = self.ends(where, limit, lambda opt: opt.state_dict())
@@ -156,10 +161,10 @@ class Evaluate(unittest.TestCase):
                 mine = found["state"][i]["momentum_buffer"]
                 self.assertTrue(torch.equal(own["momentum_buffer"], mine), (where, limit, i))
 
-    def test_loading_at_the_end(self):
+    def test_loading_at_the_end(self) -> None:
         """What would come too late raises."""
 
-        def ask(opt):
+        def ask(opt: Any) -> bool:
             torch.nn.init.constant_(opt.model[0].bias, 0.5)
             with self.assertRaisesRegex(paceline.Error, "the run has ended"):
                 opt.set_weights()

@@ -4,7 +4,7 @@ optimizer, weight decay, param groups, schedules, accumulation, buffers."""
 import itertools
 import time
 import unittest
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -16,13 +16,19 @@ STEPS, WORKERS = 50, 2
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
 
 
-def groups(model):
+def groups(model: torch.nn.Module) -> List[Any]:
     """Two param groups: no decay and a tenth of the rate for the last layer."""
     params = list(model.parameters())
     return [{"params": params[:2]}, {"params": params[2:], "lr": 0.01, "weight_decay": 0.0}]
 
 
-def alone(make, scheduler=None, norm=False, workers=WORKERS, clip=None):
+def alone(
+    make: Callable[[Any], torch.optim.Optimizer],
+    scheduler: Optional[Callable[..., Any]] = None,
+    norm: bool = False,
+    workers: int = WORKERS,
+    clip: Optional[float] = None,
+) -> Any:
     """One process; with BatchNorm, the statistics of every worker's half are averaged."""
     model = net(norm=norm)
     opt = make(model)
@@ -47,8 +53,14 @@ def alone(make, scheduler=None, norm=False, workers=WORKERS, clip=None):
     return model
 
 
-def with_workers(make, scheduler=None, norm=False, workers=WORKERS, **options):
-    def work(role):
+def with_workers(
+    make: Callable[[Any], torch.optim.Optimizer],
+    scheduler: Optional[Callable[..., Any]] = None,
+    norm: bool = False,
+    workers: int = WORKERS,
+    **options: Any,
+) -> Any:
+    def work(role: pl.Role) -> Tuple[Any, Dict[str, Any]]:
         model = net(seed=role.rank, norm=norm)  # the weights of rank 0 count
         opt = pl.Optimizer(make(model), model, method="sync", updates=STEPS, role=role, **options)
         sched = scheduler(opt) if scheduler else None
@@ -69,48 +81,54 @@ def with_workers(make, scheduler=None, norm=False, workers=WORKERS, **options):
 
 
 class Exact(unittest.TestCase):
-    def same(self, make, scheduler=None, norm=False, workers=WORKERS):
+    def same(
+        self,
+        make: Callable[[Any], torch.optim.Optimizer],
+        scheduler: Optional[Callable[..., Any]] = None,
+        norm: bool = False,
+        workers: int = WORKERS,
+    ) -> None:
         expected = flat(alone(make, scheduler, norm, workers))
         (model, summary), *_ = with_workers(make, scheduler, norm, workers)
         self.assertEqual(summary["run"]["updates"], STEPS)
         self.assertGreater(float((expected - flat(net(norm=norm))).abs().max()), 1e-2)
         self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
 
-    def test_sgd(self):
+    def test_sgd(self) -> None:
         self.same(lambda m: SGD(m.parameters(), lr=0.1))
 
-    def test_momentum(self):
+    def test_momentum(self) -> None:
         self.same(lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01))
 
-    def test_dampening(self):
+    def test_dampening(self) -> None:
         self.same(lambda m: SGD(m.parameters(), lr=0.1, momentum=0.8, dampening=0.3))
 
-    def test_nesterov(self):
+    def test_nesterov(self) -> None:
         self.same(lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9, nesterov=True))
 
-    def test_adam(self):
+    def test_adam(self) -> None:
         self.same(lambda m: ADAM(m.parameters(), lr=0.003, betas=(0.8, 0.99), weight_decay=0.01))
 
-    def test_adamw(self):
+    def test_adamw(self) -> None:
         self.same(lambda m: ADAMW(m.parameters(), lr=0.003, weight_decay=0.1))
 
-    def test_adagrad(self):
+    def test_adagrad(self) -> None:
         self.same(lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02))
 
-    def test_sparse(self):
+    def test_sparse(self) -> None:
         """Gradients of an embedding that are sparse: rows that a mini-batch has not used have none."""
 
-        def make():
+        def make() -> Any:
             embedding = torch.nn.Embedding(6, 3, sparse=True)
             with torch.no_grad():
                 embedding.weight.copy_(torch.linspace(-1, 1, 18).view(6, 3))
             return embedding
 
-        def loss(model, step, rank=0):
+        def loss(model: torch.nn.Module, step: int, rank: int = 0) -> Any:
             rows = torch.tensor([step % 3, 2 * rank + step % 2])
             return model(rows).square().sum()
 
-        def worker(role, optimizer):
+        def worker(role: pl.Role, optimizer: Callable[[Any], torch.optim.Optimizer]) -> Any:
             model = make()
             opt = pl.Optimizer(optimizer(model), model, "sync", role=role, updates=STEPS)
             step = 0
@@ -143,7 +161,7 @@ class Exact(unittest.TestCase):
             sparse = torch.optim.SparseAdam(list(model.parameters()))
             pl.Optimizer(sparse, model, "sync", role=roles(1)[0])
 
-    def test_clipping(self):
+    def test_clipping(self) -> None:
         """max_norm clips the mean, as a script with DDP does; weight decay is added afterwards."""
         for make in (
             lambda m: SGD(groups(m), lr=0.1, momentum=0.9, weight_decay=0.1),
@@ -154,38 +172,38 @@ class Exact(unittest.TestCase):
             (model, _), _ = with_workers(make, max_norm=0.05)
             self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
 
-    def test_param_groups(self):
+    def test_param_groups(self) -> None:
         self.same(lambda m: SGD(groups(m), lr=0.1, momentum=0.9, weight_decay=0.02))
         self.same(lambda m: ADAMW(groups(m), lr=0.003, weight_decay=0.1))
 
-    def test_four_workers(self):
+    def test_four_workers(self) -> None:
         self.same(lambda m: SGD(m.parameters(), lr=0.1), workers=4)
 
-    def test_buffers(self):
+    def test_buffers(self) -> None:
         self.same(lambda m: SGD(m.parameters(), lr=0.05, momentum=0.9), norm=True)
 
-    def test_frozen_parameters(self):
-        def make(model):
+    def test_frozen_parameters(self) -> None:
+        def make(model: Any) -> torch.optim.SGD:
             model[0].bias.requires_grad_(False)
             return SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
 
         self.same(make)
 
-    def test_schedules(self):
+    def test_schedules(self) -> None:
         warm = torch.optim.lr_scheduler.LambdaLR
         cosine = torch.optim.lr_scheduler.CosineAnnealingLR
         make = lambda m: SGD(groups(m), lr=0.1, momentum=0.9)
         self.same(make, lambda o: warm(o, lambda s: min(1.0, s / 10)))
         self.same(make, lambda o: cosine(o, STEPS))
 
-    def test_accumulation_scaler_and_zero_copy(self):
+    def test_accumulation_scaler_and_zero_copy(self) -> None:
         """Two mini-batches per step in one worker are two workers; a disabled scaler changes
         nothing; neither do views."""
         make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
         expected = flat(alone(make))
         for zero_copy in (False, True):
 
-            def work(role):
+            def work(role: pl.Role) -> Any:
                 model = net()
                 opt = pl.Optimizer(
                     make(model), model, "sync", role=role, updates=STEPS, zero_copy=zero_copy
@@ -210,12 +228,12 @@ class Exact(unittest.TestCase):
             self.assertLess(float((flat(model) - expected).abs().max()), 1e-6)
 
     @unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-    def test_gpu(self):
+    def test_gpu(self) -> None:
         """The flat model on a GPU, with buffers, through pinned shared memory."""
         make = lambda m: SGD(groups(m), lr=0.05, momentum=0.9)
         expected = flat(alone(make, norm=True))
 
-        def work(role):
+        def work(role: pl.Role) -> Any:
             model = net(norm=True).cuda()
             opt = pl.Optimizer(make(model), model, "sync", updates=STEPS, role=role)
             self.assertIsNotNone(opt._vector.flat)
@@ -231,10 +249,10 @@ class Exact(unittest.TestCase):
         models = together(WORKERS, work)
         self.assertLess(float((flat(models[0].cpu()) - expected).abs().max()), 1e-5)
 
-    def test_state_dict(self):
+    def test_state_dict(self) -> None:
         make = lambda m: SGD(m.parameters(), lr=0.1)
 
-        def work(role):
+        def work(role: pl.Role) -> Tuple[Any, Any]:
             model = net()
             opt = pl.Optimizer(make(model), model, "sync", role=role, updates=5)
             state = opt.state_dict()
@@ -260,10 +278,10 @@ class Exact(unittest.TestCase):
             opt.step()
         self.assertLess(float((flat(model) - flat(reference)).abs().max()), 1e-6)
 
-    def test_ends_inside_a_task(self):
+    def test_ends_inside_a_task(self) -> None:
         """A run that ends while its only worker computes ends well, whatever the worker does next."""
 
-        def work(role):
+        def work(role: pl.Role) -> Tuple[int, Any]:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role, time=0.2)
             steps = 0
@@ -282,7 +300,7 @@ class Exact(unittest.TestCase):
 
         self.assertEqual(together(1, work), [(1, None)])
 
-    def test_refusals(self):
+    def test_refusals(self) -> None:
         cases: List[Tuple[Callable[..., Any], Dict[str, Any], str]] = [
             (lambda m: ADAM(m.parameters(), amsgrad=True), dict(method="sync"), "amsgrad"),
             (lambda m: torch.optim.RMSprop(m.parameters()), dict(method="sync"), "no RMSprop"),
@@ -309,7 +327,7 @@ class Exact(unittest.TestCase):
         ]
         for make, options, expected in cases:
 
-            def work(role):
+            def work(role: pl.Role) -> None:
                 model = net()
                 pl.Optimizer(make(model), model, role=role, **options)
 

@@ -12,7 +12,7 @@ import tempfile
 import types
 import unittest
 import unittest.mock
-from typing import Any
+from typing import Any, List, Sequence
 
 import torch
 
@@ -96,7 +96,7 @@ if run.opt.rank == 0:
 )
 
 
-def run(folder, command, limit=1500):
+def run(folder: str, command: Sequence[str], limit: float = 1500) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
@@ -112,21 +112,21 @@ def run(folder, command, limit=1500):
 
 
 class Examples(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         # the pages say python3
         os.symlink(shutil.which(PYTHON) or PYTHON, os.path.join(self.folder, "python3"))
         os.environ["PATH"] = self.folder + os.pathsep + os.environ["PATH"]
 
-    def cifar10(self):
+    def cifar10(self) -> str:
         """A folder with files like those of CIFAR-10, of 40 pictures each."""
         for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
             with open(os.path.join(self.folder, name), "wb") as f:
                 f.write(b"".join(bytes([i % 10]) + os.urandom(3072) for i in range(40)))
         return self.folder
 
-    def test_examples(self):
+    def test_examples(self) -> None:
         # fashion.py is in a page
         for name, method in (("resnet20", "sync"), ("chars", "diloco:u=3")):
             program = [PYTHON, os.path.join(SOURCE, "examples", name + ".py"), *SMALL[name]]
@@ -138,7 +138,7 @@ class Examples(unittest.TestCase):
                 simulated = run(self.folder, [*program, *data, "--simulate", "--workers", "3"])
                 self.assertRegex(simulated, r"4 updates, .* virtual seconds, test loss \d+\.\d+")
 
-    def page(self, name, only="", replaced=()):
+    def page(self, name: str, only: str = "", replaced: Sequence[Any] = ()) -> List[Any]:
         """What the blocks of a page print that have this text."""
         with open(os.path.join(SOURCE, "docs", name)) as f:
             text = f.read()
@@ -156,14 +156,14 @@ class Examples(unittest.TestCase):
             out.append(run(self.folder, "set -e\n" + "\n".join(lines)))
         return out
 
-    def test_from_ddp(self):
+    def test_from_ddp(self) -> None:
         first, second, named, resumed = self.page("from-ddp.md")
         self.assertEqual(first.count("[0] updates 200"), 2, first)
         self.assertEqual(second.count("updates 200"), 1, second)
         self.assertIn("Run('critic', sync, rank 0 of 2, ended at version 20)", named)
         self.assertIn("[0] updates 20 rate 0.0905", resumed)
 
-    def test_network(self):
+    def test_network(self) -> None:
         port = str(free_port())
         keys = subprocess.run(["paceline", "keys", "--out", "keys"], cwd=self.folder, stderr=-1)
         if b"this build cannot" in keys.stderr:
@@ -184,13 +184,13 @@ class Examples(unittest.TestCase):
         printed = re.findall(r"  paceline serve (.*) --workers N", out)[0]
         self.assertTrue(f"$ paceline serve {printed} --workers" in page, printed)
 
-    def test_which_method(self):
+    def test_which_method(self) -> None:
         for name in ("common.py", "fashion.py"):
             shutil.copy(os.path.join(SOURCE, "examples", name), self.folder)
         (out,) = self.page("which-method.md")
         self.assertIn("20 updates", out)
 
-    def ddp_model(self, name):
+    def ddp_model(self, name: str) -> Any:
         """The final model of two ranks that are ended in the third epoch and go on after the second."""
         folder = os.path.join(self.folder, name)
         os.mkdir(folder)
@@ -211,7 +211,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(statuses, [0, 0], name)
         return torch.load(os.path.join(folder, "model.pt"))
 
-    def test_ddp_converted(self):
+    def test_ddp_converted(self) -> None:
         """A script with BatchNorm, groups, a schedule, accumulation, evaluation and resume has the
         weights that it had with DDP. The statistics of BatchNorm are rank 0's there, a mean here.
         """
@@ -234,14 +234,14 @@ class Examples(unittest.TestCase):
         with open(os.path.join(SOURCE, "docs", "from-ddp.md")) as f:
             self.assertIn("```diff\n" + "".join(changed) + "```\n", f.read())
 
-    def adapter(self, name, **stands):
+    def adapter(self, name: str, **stands: Any) -> Any:
         """The names of an example, which finds stand-ins in place of the libraries it imports."""
         with unittest.mock.patch.dict(sys.modules, stands):
             return types.SimpleNamespace(
                 **runpy.run_path(os.path.join(SOURCE, "examples", name + ".py"))
             )
 
-    def launch(self, script):
+    def launch(self, script: str) -> None:
         """Two ranks run a script that finds the adapters; the loss falls."""
         path = os.path.join(self.folder, "train.py")
         with open(path, "w") as f:
@@ -255,18 +255,18 @@ class Examples(unittest.TestCase):
         self.assertLess(after, 0.7 * before)
 
     @unittest.skipUnless(LIGHTNING, "Lightning is not installed")
-    def test_lightning_itself(self):
+    def test_lightning_itself(self) -> None:
         self.launch(TRAIN_LIGHTNING)
 
     @unittest.skipUnless(importlib.util.find_spec("accelerate"), "Accelerate is not installed")
-    def test_accelerate_itself(self):
+    def test_accelerate_itself(self) -> None:
         self.launch(TRAIN_ACCELERATE)
 
-    def test_lightning(self):
+    def test_lightning(self) -> None:
         """On a stand-in that calls what Trainer.fit calls."""
 
         class Module(torch.nn.Module):
-            def manual_backward(self, loss):
+            def manual_backward(self, loss: torch.Tensor) -> None:
                 loss.backward()
 
         stand = types.SimpleNamespace(LightningModule=Module, Callback=object)
@@ -274,14 +274,14 @@ class Examples(unittest.TestCase):
         base: Any = example.PacelineModule
 
         class Mine(base):
-            def __init__(self, **options):
+            def __init__(self, **options: Any) -> None:
                 super().__init__(**options)
                 self.net = net()
 
-            def make_optimizer(self):
+            def make_optimizer(self) -> torch.optim.SGD:
                 return torch.optim.SGD(self.parameters(), lr=0.1)
 
-            def training_step(self, both, i):
+            def training_step(self, both: Any, i: int) -> torch.Tensor:
                 loss = CROSS_ENTROPY(self.net(both[0]), both[1])
                 self.step(loss)
                 return loss
@@ -315,7 +315,7 @@ class Examples(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "bf16-mixed"):
             mine.on_train_start()
 
-    def test_accelerate(self):
+    def test_accelerate(self) -> None:
         """On a stand-in for Accelerator."""
         prepare = lambda *given: given
         backward = lambda loss: loss.backward()

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 import unittest.mock
-from typing import Any
+from typing import Any, Callable, Dict
 
 import torch
 
@@ -24,7 +24,14 @@ FORK = multiprocessing.get_context("fork")
 LIMIT = 600  # seconds in which everything here must end
 
 
-def work(role, say, method="async", make=net, pause=0.0, **options):
+def work(
+    role: pl.Role,
+    say: Any,
+    method: str = "async",
+    make: Callable[[], torch.nn.Module] = net,
+    pause: float = 0.0,
+    **options: Any,
+) -> None:
     """One worker; tells what happened."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -52,30 +59,30 @@ def work(role, say, method="async", make=net, pause=0.0, **options):
 
 
 class Failures(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         self.process, self.pipe = {}, {}
 
-    def tearDown(self):
+    def tearDown(self) -> None:
         for p in self.process.values():
             if p.is_alive():
                 p.kill()
             p.join(LIMIT)
 
-    def start(self, role, **options):
+    def start(self, role: pl.Role, **options: Any) -> None:
         self.pipe[role.rank], say = FORK.Pipe(duplex=False)
         p = FORK.Process(target=work, args=(role, say), kwargs=options)
         p.start()
         say.close()
         self.process[role.rank] = p
 
-    def hear(self, what, rank):
+    def hear(self, what: str, rank: int) -> Any:
         """Waits until a rank tells something, and returns it."""
         self.assertTrue(self.pipe[rank].poll(LIMIT), f"rank {rank} is silent")
         said, _, told = self.pipe[rank].recv()
         self.assertEqual(said, what, told)
         return told
 
-    def test_killed_and_replaced(self):
+    def test_killed_and_replaced(self) -> None:
         """The others go on without a killed worker, and another takes its place."""
         r = roles(3)
         for role in r:
@@ -92,7 +99,7 @@ class Failures(unittest.TestCase):
         self.assertEqual(summary["run"]["updates"], 150)
         self.assertGreaterEqual(summary["run"]["tasks"]["lost"], 1)
 
-    def test_frozen(self):
+    def test_frozen(self) -> None:
         """A frozen worker holds up nobody; when it continues, the run is over for it too."""
         for role in roles(2):
             self.start(role, updates=200, pause=0.002)
@@ -107,7 +114,7 @@ class Failures(unittest.TestCase):
         self.process[1].join(LIMIT)
         self.assertFalse(self.process[1].is_alive())
 
-    def test_interrupted(self):
+    def test_interrupted(self) -> None:
         """Ctrl-C while a worker waits for another one."""
         r = roles(2)
         self.start(r[0], method="sync", updates=50, pause=30)
@@ -119,7 +126,7 @@ class Failures(unittest.TestCase):
         os.kill(self.process[1].pid, signal.SIGINT)
         self.assertLess(self.hear("interrupted", 1) - begin, 25)  # before rank 0 goes on
 
-    def test_server_killed(self):
+    def test_server_killed(self) -> None:
         for role in roles(2):
             self.start(role, updates=10**6, pause=0.01)
         server = self.hear("began", 0)
@@ -130,7 +137,7 @@ class Failures(unittest.TestCase):
             self.assertEqual(kind, "RunError")
             self.assertIn("server", sentence)
 
-    def test_rank_0_killed(self):
+    def test_rank_0_killed(self) -> None:
         """The server dies with it, and the others hear of it."""
         for role in roles(2):
             self.start(role, updates=10**6, pause=0.01)
@@ -145,7 +152,7 @@ class Failures(unittest.TestCase):
             time.sleep(0.05)
         self.assertFalse(_runs(server))
 
-    def test_mismatched(self):
+    def test_mismatched(self) -> None:
         """Another shape, and other names."""
         r = roles(2)
         self.start(r[0], updates=10)
@@ -159,8 +166,8 @@ class Failures(unittest.TestCase):
             self.assertIn(expected, sentence)
             self.process[1].join(LIMIT)
 
-    def test_changed_parameters(self):
-        def worker(role):
+    def test_changed_parameters(self) -> None:
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)
             with self.assertRaisesRegex(paceline.UsageError, "cannot be added"):
@@ -179,8 +186,8 @@ class Failures(unittest.TestCase):
 
         together(1, worker)
 
-    def test_changed_rates(self):
-        def worker(role):
+    def test_changed_rates(self) -> None:
+        def worker(role: pl.Role) -> None:
             model = net()
             groups = [{"params": [p]} for p in model.parameters()]
             opt = pl.Optimizer(torch.optim.SGD(groups, lr=0.1), model, role=role)
@@ -191,14 +198,14 @@ class Failures(unittest.TestCase):
 
         together(1, worker)
 
-    def test_nobody_there(self):
+    def test_nobody_there(self) -> None:
         role = roles(2)[1]
         with unittest.mock.patch("paceline.torch._session.WAIT", 0.5):
             with self.assertRaises(paceline.FileError):
                 model = net()
                 pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, role=role)
 
-    def test_rank_0_cannot_start(self):
+    def test_rank_0_cannot_start(self) -> None:
         """The others hear why."""
         r = roles(2)
         self.start(r[0], method="sync:k=3,nonsense=1")
@@ -208,17 +215,17 @@ class Failures(unittest.TestCase):
         kind, sentence = self.hear("failed", 1)
         self.assertEqual((kind, "nonsense" in sentence), ("RunError", True), sentence)
 
-    def test_one_exception(self):
+    def test_one_exception(self) -> None:
         """A wrong method is one exception, not one that came while another was handled."""
         model = net()
         with self.assertRaisesRegex(paceline.UsageError, "did you mean 'async'") as caught:
             pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "asynk")
         self.assertIsNone(caught.exception.__context__)
 
-    def test_not_finite(self):
+    def test_not_finite(self) -> None:
         """A result that is not finite is rejected, and the run goes on."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             model = net()
             opt = pl.Optimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), model, "async", updates=3, role=role
@@ -237,7 +244,7 @@ class Failures(unittest.TestCase):
         self.assertEqual((run["updates"], run["tasks"]["rejected"]), (3, 1))
 
 
-def _runs(pid):
+def _runs(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not waited for does not."""
     try:
         with open(f"/proc/{pid}/stat") as f:
@@ -247,7 +254,7 @@ def _runs(pid):
 
 
 class Roles(unittest.TestCase):
-    def test_launchers(self):
+    def test_launchers(self) -> None:
         cases = (
             {"PACELINE": "rank=2,workers=3,socket=/tmp/x/run.socket"},
             {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_PORT": "1234"},
@@ -268,7 +275,7 @@ class Roles(unittest.TestCase):
         self.assertTrue(_roles.find({"SLURM_PROCID": "0"}, workers=4).alone)
         self.assertTrue(_roles.find({}, workers=4).alone)
 
-    def test_refused(self):
+    def test_refused(self) -> None:
         with self.assertRaisesRegex(paceline.UsageError, "rank=N,workers=N"):
             _roles.find({"PACELINE": "/usr/bin/paceline"})
         several = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}
@@ -284,16 +291,16 @@ class Roles(unittest.TestCase):
 
 
 class Tasks(unittest.TestCase):
-    def test_abandoned(self):
+    def test_abandoned(self) -> None:
         """A cancelled task stops inside the model: K-sync restarts the slow worker."""
         stopped = []
 
         class Slow(torch.nn.Module):
-            def __init__(self, role):
+            def __init__(self, role: pl.Role) -> None:
                 super().__init__()
                 self.role, self.net = role, net()
 
-            def forward(self, x):
+            def forward(self, x: torch.Tensor) -> Any:
                 for i in range(200 if self.role.rank == 1 else 1):
                     time.sleep(0.01 if self.role.rank == 1 else 0.001)
                     y = self.net(x)
@@ -301,7 +308,7 @@ class Tasks(unittest.TestCase):
                     stopped.append(i)
                 return y
 
-        def worker(role):
+        def worker(role: pl.Role) -> Dict[str, Any]:
             model = Slow(role)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(optimizer, model, "ksync:k=1", updates=60, role=role)
@@ -322,12 +329,12 @@ class Tasks(unittest.TestCase):
 
 
 class Evicted(unittest.TestCase):
-    def test_is_blamed_for_nothing(self):
+    def test_is_blamed_for_nothing(self) -> None:
         """A worker that was too slow joins again: the memory that its weights came from is the
         server's again, which is no change that the script has made."""
         evicted, joined_again = threading.Event(), threading.Event()
 
-        def worker(role):
+        def worker(role: pl.Role) -> int:
             model = net()
             sgd = torch.optim.SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(sgd, model, "sync", role=role, evict=0.5)
@@ -352,15 +359,15 @@ class Evicted(unittest.TestCase):
 
 
 class Evaluators(unittest.TestCase):
-    def test_version_while_closing(self):
+    def test_version_while_closing(self) -> None:
         """A version that comes while the evaluator closes does not keep it waiting."""
         arrives = threading.Event()
 
         class Seat:
-            def pull(self, seconds):
+            def pull(self, seconds: float) -> bool:
                 return arrives.wait(seconds) or False
 
-            def close(self):
+            def close(self) -> None:
                 pass
 
         nothing: Any = None
@@ -375,7 +382,7 @@ class Evaluators(unittest.TestCase):
         self.assertFalse(closing.is_alive())
 
 
-def connections(server):
+def connections(server: Any) -> int:
     """How many descriptors of this process are connected to the server."""
     n = 0
     for fd in map(int, os.listdir("/proc/self/fd")):
@@ -391,12 +398,12 @@ def connections(server):
 
 
 class Children(unittest.TestCase):
-    def test_connections(self):
+    def test_connections(self) -> None:
         """A process that a worker has forked does not keep the worker's connections to the server:
         the server would not notice that the worker was killed."""
         checked = []
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(optimizer, model, "sync", role=role, updates=3)

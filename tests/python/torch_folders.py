@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+from typing import Any, Optional, Sequence
 
 import torch
 
@@ -19,7 +20,7 @@ MINE = ("notes.txt", "init.safetensors", "final.f32", "failed", "run.socket.part
 
 
 class Folders(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         self.place = tempfile.TemporaryDirectory()
         self.addCleanup(self.place.cleanup)
         self.temporary = os.path.join(self.place.name, "tmp")
@@ -34,7 +35,9 @@ class Folders(unittest.TestCase):
                 f.write("mine: " + name)
         self.socket = os.path.join(self.project, "run.socket")
 
-    def work(self, role=None, steps=3, fail=None, **options):
+    def work(
+        self, role: Optional[pl.Role] = None, steps: int = 3, fail: Any = None, **options: Any
+    ) -> pl.Optimizer:
         _roles._made.clear()  # as if this were the first run of a process
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -49,7 +52,7 @@ class Folders(unittest.TestCase):
                     fail(opt)
         return opt
 
-    def check(self, left=()):
+    def check(self, left: Sequence[str] = ()) -> None:
         """All that the user had is there, `left` beside it, and no temporary file is left."""
         found = [
             os.path.relpath(os.path.join(folder, name), self.project)
@@ -63,24 +66,24 @@ class Folders(unittest.TestCase):
         temporary = [name for _, _, names in os.walk(self.temporary) for name in names]
         self.assertEqual(temporary, [])
 
-    def test_role(self):
+    def test_role(self) -> None:
         opt = self.work(pl.Role(0, 1, self.socket))
         self.assertEqual(opt.summary()["run"]["updates"], 3)
         self.check()
 
-    def test_variable(self):
+    def test_variable(self) -> None:
         env = {"PACELINE": f"rank=0,workers=1,socket={self.socket}"}
         with unittest.mock.patch.dict(os.environ, env):
             self.work()
         self.check()
 
-    def test_new_folder(self):
+    def test_new_folder(self) -> None:
         """A folder that the run made is removed, unless somebody put something there."""
         folder = os.path.join(self.project, "new")
         self.work(pl.Role(0, 1, os.path.join(folder, "run.socket")))
         self.assertFalse(os.path.exists(folder))
 
-        def put(opt):
+        def put(opt: pl.Optimizer) -> None:
             with open(os.path.join(folder, "theirs"), "w"):
                 pass
 
@@ -88,13 +91,13 @@ class Folders(unittest.TestCase):
         self.assertEqual(os.listdir(folder), ["theirs"])
         self.check(["new/theirs"])
 
-    def test_failures(self):
+    def test_failures(self) -> None:
         """A run that cannot start, one that raises, and one whose server is killed."""
         with self.assertRaises(paceline.UsageError):
             self.work(pl.Role(0, 1, self.socket), method="sync:nonsense=1")
         self.check()
 
-        def leave(opt):
+        def leave(opt: pl.Optimizer) -> None:
             raise ZeroDivisionError
 
         with self.assertRaises(ZeroDivisionError):
@@ -105,7 +108,7 @@ class Folders(unittest.TestCase):
         self.work(pl.Role(0, 1, self.socket))
         self.check()
 
-    def test_told_to_the_others(self):
+    def test_told_to_the_others(self) -> None:
         """Why rank 0 failed is beside the socket, for the other ranks, until the next run there."""
         told = self.socket + ".failed"
         with self.assertRaises(paceline.UsageError):
@@ -130,14 +133,14 @@ class Folders(unittest.TestCase):
         os.unlink(told)
         self.check()
 
-    def test_not_a_socket(self):
+    def test_not_a_socket(self) -> None:
         """A file in the place of the socket stays, and so does the socket of a run that is alive."""
         for name in ("notes.txt", "deep"):
             with self.assertRaises(paceline.Error):
                 self.work(pl.Role(0, 1, os.path.join(self.project, name)))
             self.check()
 
-        def second(opt):
+        def second(opt: pl.Optimizer) -> None:
             with self.assertRaises(paceline.Error):
                 self.work(pl.Role(0, 1, self.socket))
 
@@ -145,7 +148,7 @@ class Folders(unittest.TestCase):
         self.assertEqual(opt.summary()["run"]["updates"], 3)
         self.check()
 
-    def test_closed_error_stream(self):
+    def test_closed_error_stream(self) -> None:
         """What the server says about a rejected result ends up in no file of the run."""
         script = (
             "import sys, torch, paceline.torch as pl; from workers import net; model = net()\n"

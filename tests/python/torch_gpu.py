@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import torch
 
@@ -15,20 +15,20 @@ class Bowl(torch.nn.Module):
     """A quadratic bowl around every sample: the gradient of one sample has the same bits on every
     device, so a difference between two runs comes from the rules."""
 
-    def __init__(self, dim):
+    def __init__(self, dim: int) -> None:
         super().__init__()
         self.w = torch.nn.Parameter(torch.linspace(-1, 1, dim))
         self.register_buffer("slope", torch.linspace(0.1, 1.5, dim))
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (self.w - x) * self.slope
 
 
-def bowl_loss(out, y):
+def bowl_loss(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (out * out).sum()
 
 
-def samples(dim, n=64):
+def samples(dim: int, n: int = 64) -> Tuple[torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(5)
     return torch.randn(n, dim, generator=g), torch.zeros(n)
 
@@ -37,7 +37,7 @@ class Rules(unittest.TestCase):
     DIM = 10007
     OPTIONS = dict(workers=6, batch=1, lr=0.02, updates=60, seed=2, eval_samples=4)
 
-    def run_on(self, device, **options):
+    def run_on(self, device: str, **options: Any) -> Tuple[torch.Tensor, str]:
         x, y = samples(self.DIM)
         model = Bowl(self.DIM).to(device)
         with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +49,7 @@ class Rules(unittest.TestCase):
             with open(path) as f:
                 return model.w.detach().cpu(), f.read()
 
-    def test_each_rule(self):
+    def test_each_rule(self) -> None:
         cases: List[Dict[str, Any]] = [
             dict(method=m) for m in ("sync", "gap-aware", "dana", "dc-asgd", "kasync:k=3")
         ]
@@ -76,7 +76,7 @@ class Rules(unittest.TestCase):
             n_equal += torch.equal(cpu, gpu)
         print(f"{n_equal} of {len(cases)} cases have the same bits on both")
 
-    def test_the_host_has_the_rest(self):
+    def test_the_host_has_the_rest(self) -> None:
         """A model on the GPU with vectors on the host: any method."""
         for options in (dict(method="krum"), dict(method="easgd"), dict(method="gosgd")):
             with self.assertRaisesRegex(paceline.UsageError, "memory of this process"):
@@ -86,7 +86,7 @@ class Rules(unittest.TestCase):
             self.assertEqual(log, log2)
             self.assertLess(((cpu - gpu).abs() / (cpu.abs() + 1e-3)).max().item(), 2e-6)
 
-    def test_training(self):
+    def test_training(self) -> None:
         """A network that learns, on the GPU alone."""
         g = torch.Generator().manual_seed(0)
         x = torch.randn(2000, 16, generator=g).cuda()

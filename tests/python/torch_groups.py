@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from typing import Any, List
 
 import torch
 
@@ -60,7 +61,7 @@ os._exit(0)  # the threads of DistributedDataParallel mind an ordinary exit
 """
 
 
-def one_process(steps, u, each):
+def one_process(steps: int, u: int, each: int) -> List[torch.Tensor]:
     """The same without groups: `u` local steps of two models, which are then averaged."""
     torch.manual_seed(0)
     models = [
@@ -93,7 +94,9 @@ def one_process(steps, u, each):
 
 
 class Groups(unittest.TestCase):
-    def run_ranks(self, method, what="", each=2, backend="gloo"):
+    def run_ranks(
+        self, method: str, what: str = "", each: int = 2, backend: str = "gloo"
+    ) -> List[Any]:
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         out = os.path.join(folder, "out")
@@ -113,7 +116,7 @@ class Groups(unittest.TestCase):
             self.assertEqual(p.returncode, 0, text)
         return [torch.load(f"{out}.{rank}") for rank in range(2 * each)]
 
-    def keys(self, folder):
+    def keys(self, folder: str) -> str:
         """A folder of certificates, which is made once."""
         path = os.path.join(folder, "keys")
         if os.path.isdir(path):
@@ -124,7 +127,9 @@ class Groups(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         return path
 
-    def check(self, method, u, each=2, backend="gloo", what=""):
+    def check(
+        self, method: str, u: int, each: int = 2, backend: str = "gloo", what: str = ""
+    ) -> None:
         found = self.run_ranks(method, what, each, backend)
         expected = one_process(12 * max(1, u), u, each)
         tolerance = 1e-6 if backend == "gloo" else 1e-5  # sums on a GPU have another order
@@ -136,33 +141,33 @@ class Groups(unittest.TestCase):
                 if rank < each or (averaged and not last):
                     self.assertLess(float((a - b).abs().max()), tolerance, (rank, step))
             self.assertEqual(set(told), {8 * each * max(1, u)} if rank % each == 0 else set())
-        for a, b in ((0, each - 1), (each, 2 * each - 1)):
-            self.assertEqual(found[a][1]["steps"], found[b][1]["steps"])
-            for x, y in zip(found[a][0], found[b][0]):
+        for i, j in ((0, each - 1), (each, 2 * each - 1)):
+            self.assertEqual(found[i][1]["steps"], found[j][1]["steps"])
+            for x, y in zip(found[i][0], found[j][0]):
                 self.assertTrue(torch.equal(x, y))
         run = found[0][1]["run"]
         self.assertEqual((run["updates"], run["tasks"]["applied"]), (12, 24))
 
-    def test_gradients(self):
+    def test_gradients(self) -> None:
         self.check("sync", 0)
 
-    def test_local_steps(self):
+    def test_local_steps(self) -> None:
         self.check("local-sgd:u=3", 3)
 
-    def test_two_machines(self):
+    def test_two_machines(self) -> None:
         """The first rank of the second group joins over HTTPS, for all of its group."""
         self.check("sync", 0, what="far")
         self.check("local-sgd:u=3", 3, what="far")
 
     @unittest.skipUnless(torch.cuda.is_available() and torch.distributed.is_nccl_available(),
                          "there is no GPU, or no NCCL")  # fmt: skip
-    def test_nccl(self):
+    def test_nccl(self) -> None:
         """NCCL refuses two ranks of a communicator on one GPU."""
         each = min(2, torch.cuda.device_count())
         self.check("sync", 0, each, "nccl")
         self.check("local-sgd:u=3", 3, each, "nccl")
 
-    def test_cancelled(self):
+    def test_cancelled(self) -> None:
         """All ranks of a group drop the same steps."""
         found = self.run_ranks("ksync:k=1")
         self.assertEqual(found[0][1]["run"]["updates"], 12)
@@ -171,7 +176,7 @@ class Groups(unittest.TestCase):
             self.assertEqual(one["steps"], other["steps"])
             self.assertEqual(one["abandoned"], other["abandoned"])
 
-    def test_failure(self):
+    def test_failure(self) -> None:
         """If the first rank of a group cannot begin, all hear of it."""
         said = self.run_ranks("sync", "fails")
         self.assertIn("threads", said[0])

@@ -18,7 +18,7 @@ SGD = torch.optim.SGD
 
 
 class Machines(unittest.TestCase):
-    def test_two_machines(self):
+    def test_two_machines(self) -> None:
         """Launchers that started processes on two machines, and MASTER_ADDR of another one."""
         slurm = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "7"}
         by_hand = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
@@ -55,7 +55,7 @@ class Machines(unittest.TestCase):
         ):
             self.assertEqual(_roles.find(env).rank, 1)
 
-    def test_addresses_of_rank_0(self):
+    def test_addresses_of_rank_0(self) -> None:
         """Under Open MPI they are in a folder that only this user can read."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
@@ -69,7 +69,7 @@ class Machines(unittest.TestCase):
         keys = os.path.join(folder, ".paceline-keys-9")
         os.mkdir(keys, 0o700)
 
-        def found(addresses, role=role):
+        def found(addresses: str, role: pl.Role = role) -> str:
             with open(os.path.join(keys, "addresses"), "w", encoding="ascii") as f:
                 f.write(addresses)
             return _keys.found(role).socket
@@ -88,7 +88,7 @@ class Machines(unittest.TestCase):
         with self.assertRaisesRegex(paceline.UsageError, "only this user can read"):
             found("192.0.2.1")
 
-    def test_names_of_runs(self):
+    def test_names_of_runs(self) -> None:
         """All ranks of a job have the same name for a run, on all machines; other jobs have others."""
         slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "7"}
         slurm.update(SLURM_NNODES="2", MASTER_ADDR="192.0.2.1", PACELINE_KEYS="keys")
@@ -109,7 +109,7 @@ class Machines(unittest.TestCase):
                 other = _roles.next_run(_roles.find(dict(env, **change)))
                 self.assertNotIn(other.job, names)
 
-    def test_nobody_there(self):
+    def test_nobody_there(self) -> None:
         """The error after the time limit says what to look for."""
         role = roles(2)[1]
         with unittest.mock.patch("paceline.torch._session.WAIT", 0.5):

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import unittest
 import unittest.mock
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List, Tuple
 
 import torch
 
@@ -20,10 +20,18 @@ from workers import CROSS_ENTROPY, Cast, batch, flat, net, together
 SGD = torch.optim.SGD
 
 
-def train(method, make, workers=2, norm=False, updates=6, far=False, **options):
+def train(
+    method: str,
+    make: Any,
+    workers: int = 2,
+    norm: bool = False,
+    updates: int = 6,
+    far: bool = False,
+    **options: Any,
+) -> Any:
     """Returns the model of rank 0 and its summary."""
 
-    def work(role):
+    def work(role: pl.Role) -> Tuple[Any, Dict[str, Any]]:
         model = net(norm=norm)
         opt = pl.Optimizer(make(model), model, method, updates=updates, role=role, **options)
         step = 0
@@ -40,14 +48,14 @@ def train(method, make, workers=2, norm=False, updates=6, far=False, **options):
     return together(workers, work, far)[0]
 
 
-def trusted(model):
+def trusted(model: torch.nn.Module) -> torch.Tensor:
     """The loss on samples that rank 0 trusts."""
     x, y = batch(0, n=64)
     return CROSS_ENTROPY(model(x), y)
 
 
 class Table(unittest.TestCase):
-    def test_has_all_methods(self):
+    def test_has_all_methods(self) -> None:
         """docs/bench/torch-methods.md, which bench/torch_methods.py writes."""
         with open(os.path.join(os.environ["SOURCE_DIR"], "docs/bench/torch-methods.md")) as f:
             rows = [line.split(" | ")[0][2:] for line in f if line.startswith("| ")]
@@ -55,12 +63,14 @@ class Table(unittest.TestCase):
 
 
 class Methods(unittest.TestCase):
-    def check(self, items, far):
+    def check(self, items: Iterable[paceline.Item], far: bool) -> None:
         for item in items:
             with self.subTest(item.name):
                 start = flat(net())
                 try:
-                    needs = {"reference": trusted} if "reference" in item.needs else {}
+                    needs: Dict[str, Any] = (
+                        {"reference": trusted} if "reference" in item.needs else {}
+                    )
                     make = lambda m: SGD(m.parameters(), lr=0.05)
                     model, summary = train(item.name, make, workers=3, far=far, **needs)
                 except paceline.Error as e:
@@ -74,10 +84,10 @@ class Methods(unittest.TestCase):
                 self.assertTrue(torch.isfinite(flat(model)).all())
                 self.assertGreater(float((flat(model) - start).abs().max()), 1e-4)
 
-    def test_all(self):
+    def test_all(self) -> None:
         self.check(paceline.catalog("method"), far=False)
 
-    def test_blocks(self):
+    def test_blocks(self) -> None:
         """Whatever the optimizer is, the sentence is about the method."""
         kinds: List[Any] = [torch.optim.Adam, lambda p: SGD(p, lr=0.1, momentum=0.9)]
         for item in paceline.catalog("method"):
@@ -85,7 +95,7 @@ class Methods(unittest.TestCase):
                 with self.assertRaisesRegex(paceline.Error, "hands out blocks of a matrix"):
                     train(item.name, lambda m: kind(m.parameters()), workers=1)
 
-    def test_each_kind_over_http(self):
+    def test_each_kind_over_http(self) -> None:
         """The first method with each pair of a policy and a local rule."""
         first = {}
         for item in paceline.catalog("method"):
@@ -98,12 +108,14 @@ class Methods(unittest.TestCase):
 class Types(unittest.TestCase):
     """Parameters in half precision."""
 
-    def loss(self, method, dtype, lr, updates, workers=1):
+    def loss(
+        self, method: str, dtype: torch.dtype, lr: float, updates: int, workers: int = 1
+    ) -> float:
         """The loss after a run, of the model of rank 0."""
 
         first = net().state_dict()
 
-        def make(norm=False):
+        def make(norm: bool = False) -> torch.nn.Sequential:
             model = torch.nn.Sequential(Cast(6, 8), torch.nn.Tanh(), Cast(8, 3))
             model.load_state_dict(first)
             return model.to(dtype)
@@ -116,14 +128,14 @@ class Types(unittest.TestCase):
         with torch.no_grad():
             return float(trusted(model))
 
-    def test_half_precision(self):
+    def test_half_precision(self) -> None:
         start = float(trusted(net()))
         for dtype in (torch.bfloat16, torch.float16):
             for method in ("sync", "async", "local-sgd:u=4", "easgd:u=4"):
                 found = self.loss(method, dtype, 0.1, 60, workers=2)
                 self.assertLess(found, start - 0.2, (method, dtype))
 
-    def test_weights_at_the_server_are_float32(self):
+    def test_weights_at_the_server_are_float32(self) -> None:
         """Changes that are too small for bfloat16 add up there, but not in local steps."""
         exact = self.loss("sync", torch.float32, 1e-3, 300)
         server = self.loss("sync", torch.bfloat16, 1e-3, 300)
@@ -135,7 +147,9 @@ class Types(unittest.TestCase):
 class Local(unittest.TestCase):
     """The worker's own optimizer takes the steps."""
 
-    def reference(self, make, rounds, u, workers=2, norm=False):
+    def reference(
+        self, make: Any, rounds: int, u: int, workers: int = 2, norm: bool = False
+    ) -> Any:
         """Local SGD in one process: returns the model after some rounds, and the changes that the
         mean made in each."""
         models = [net(norm=norm) for _ in range(workers)]
@@ -154,11 +168,11 @@ class Local(unittest.TestCase):
                         t.copy_(mean)
         return models[0]
 
-    def test_zeno(self):
+    def test_zeno(self) -> None:
         """Gradients that go uphill on what rank 0 trusts are rejected, and no others."""
         attacked = threading.Event()
 
-        def work(role, log):
+        def work(role: pl.Role, log: Any) -> None:
             model = net(norm=True)
             opt = pl.Optimizer(
                 SGD(model.parameters(), lr=0.02), model, "zeno++:eps=0.001,every=3", role=role,
@@ -173,6 +187,7 @@ class Local(unittest.TestCase):
                 loss = trusted(model)
                 loss.backward()
                 for p in model.parameters():
+                    assert p.grad is not None
                     p.grad.mul_(-10 if role.rank == 2 else 1)
                 opt.step(loss, samples=64)
                 if role.rank < 2 and opt.version > 20:
@@ -192,7 +207,7 @@ class Local(unittest.TestCase):
         self.assertIn("commit w30 ", trained)
         self.assertNotRegex(trained, "reject W[12]")
 
-    def test_what_a_server_cannot_compute(self):
+    def test_what_a_server_cannot_compute(self) -> None:
         """A replay needs all gradients."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
         with tempfile.TemporaryDirectory() as folder:
@@ -203,10 +218,10 @@ class Local(unittest.TestCase):
                 done = subprocess.run(command, capture_output=True, text=True)
                 self.assertIn("neither simulated nor replayed", done.stderr)
 
-    def test_buffers_of_own_steps(self):
+    def test_buffers_of_own_steps(self) -> None:
         """Rules whose local steps are the library's leave buffers to the model."""
 
-        def worker(role, method):
+        def worker(role: pl.Role, method: str) -> Any:
             model = net(norm=True)
             model.register_buffer("constant", torch.tensor([5.0, -3.0]))
             opt = pl.Optimizer(
@@ -229,10 +244,10 @@ class Local(unittest.TestCase):
             self.assertGreater(int(model[1].num_batches_tracked), 2, method)
             self.assertGreater(float(model[1].running_mean.abs().max()), 0, method)
 
-    def test_buffers_of_gossip(self):
+    def test_buffers_of_gossip(self) -> None:
         """Workers that exchange models exchange buffers with them. All take as many steps."""
 
-        def work(role, method, steps):
+        def work(role: pl.Role, method: str, steps: threading.Barrier) -> Any:
             model = net(norm=True)
             model.register_buffer("constant", torch.tensor([5.0, -3.0]))
             opt = pl.Optimizer(
@@ -260,10 +275,10 @@ class Local(unittest.TestCase):
             self.assertGreater(int(model[1].num_batches_tracked), 3, method)
             self.assertGreater(float(model[1].running_mean.abs().max()), 0.05, method)
 
-    def test_local_sgd(self):
+    def test_local_sgd(self) -> None:
         """With groups and AdamW inside; with buffers."""
 
-        def adamw(m):
+        def adamw(m: torch.nn.Module) -> torch.optim.AdamW:
             params = list(m.parameters())
             groups: List[Dict[str, Any]] = [{"params": params[:2]}]
             groups.append({"params": params[2:], "lr": 1e-3})
@@ -278,10 +293,10 @@ class Local(unittest.TestCase):
             self.assertLess(float((flat(model) - expected).abs().max()), 2e-6)
             self.assertGreaterEqual(summary["results"], 6)
 
-    def test_rates_of_groups(self):
+    def test_rates_of_groups(self) -> None:
         """Each worker's optimizer has its own, also 0: that group stays as it is."""
 
-        def make(model):
+        def make(model: Any) -> torch.optim.SGD:
             groups = [{"params": model[0].parameters(), "lr": 0.0}]
             groups.append({"params": model[2].parameters()})
             return SGD(groups, lr=0.1)
@@ -294,7 +309,7 @@ class Local(unittest.TestCase):
             self.assertLess(float(still.abs().max()), 1e-6, item.name)
             self.assertGreater(float(moved.abs().max()), 1e-4, item.name)
 
-    def test_diloco(self):
+    def test_diloco(self) -> None:
         """DiLoCo with AdamW inside: the outer step is Nesterov's, on the mean of the changes. One
         worker, because then a reference is short."""
         make = lambda m: torch.optim.AdamW(m.parameters(), lr=0.01)
@@ -322,12 +337,12 @@ class Local(unittest.TestCase):
         self.assertEqual(summary["run"]["updates"], rounds)
         self.assertLess(float((flat(model) - expected).abs().max()), 2e-6)
 
-    def test_gradients_or_steps(self):
+    def test_gradients_or_steps(self) -> None:
         """With plain SGD inside, it makes no difference who takes the steps."""
         make = lambda m: SGD(m.parameters(), lr=0.1)
         columns = pl._translate.columns
 
-        def gradients(options):
+        def gradients(options: Dict[str, Any]) -> Any:
             return dataclasses.replace(columns(options), takes_steps=False)
 
         for method in (
@@ -344,10 +359,10 @@ class Local(unittest.TestCase):
                     theirs, _ = train(method, make)
                 self.assertLess(float((flat(mine) - flat(theirs)).abs().max()), 2e-6)
 
-    def test_schedule(self):
+    def test_schedule(self) -> None:
         """A scheduler changes the rate of the local steps."""
 
-        def make(m):
+        def make(m: torch.nn.Module) -> torch.optim.SGD:
             opt = SGD(m.parameters(), lr=0.1)
             opt.param_groups[0]["lr"] = 0.0
             return opt

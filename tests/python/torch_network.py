@@ -39,7 +39,7 @@ print(" ".join(f"{v:.9g}" for p in model.state_dict().values() for v in p.flatte
 """
 
 
-def free_ports(n=2):
+def free_ports(n: int = 2) -> Any:
     """The first of n free ports."""
     while True:
         port = free_port()

@@ -12,6 +12,7 @@ import time
 import unittest
 import unittest.mock
 import warnings
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
@@ -37,11 +38,11 @@ opt.close()
 
 
 class Owner(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def printed(self):
+    def printed(self) -> Tuple[Any, Any]:
         """What the script prints about its server, and the options of that."""
         init = os.path.join(self.folder, "init.safetensors")
         env = dict(os.environ, PACELINE="init=" + init)
@@ -51,7 +52,7 @@ class Owner(unittest.TestCase):
         line = next(x for x in told.splitlines() if "paceline serve" in x).split()
         return told, line[2 : line.index("--workers")]
 
-    def serve(self, *more, options=None):
+    def serve(self, *more: str, options: Any = None) -> None:
         """Starts the server that the script describes, which may be joined at self.url."""
         options = options or self.printed()[1]
         with open(os.path.join(self.folder, "err"), "w", encoding="utf-8") as err:
@@ -67,11 +68,11 @@ class Owner(unittest.TestCase):
         port = re.findall(r"on port (\d+)", self.said())[0]
         self.url = f"{scheme}://127.0.0.1:{port}"
 
-    def said(self):
+    def said(self) -> str:
         with open(os.path.join(self.folder, "err"), encoding="utf-8") as f:
             return f.read()
 
-    def await_line(self, text):
+    def await_line(self, text: str) -> None:
         for _ in range(1200):
             ended = self.server.poll() is not None
             if text in self.said():
@@ -80,26 +81,28 @@ class Owner(unittest.TestCase):
             time.sleep(0.05)
         self.fail(f"'{text}' did not come: {self.said()}")
 
-    def result(self):
+    def result(self) -> Any:
         """Of the run, which has ended."""
         out, _ = self.server.communicate(timeout=120)
         self.assertEqual(self.server.returncode, 0, self.said())
         return json.loads(out)
 
-    def opened(self, token="", method="sync", updates=40, **more):
+    def opened(
+        self, token: str = "", method: str = "sync", updates: Optional[int] = 40, **more: Any
+    ) -> pl.Optimizer:
         model = net()
         sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         role = pl.Role(-1, 1, self.url, token=token)
         return pl.Optimizer(sgd, model, method, role=role, updates=updates, **more)
 
-    def step(self, opt, step):
+    def step(self, opt: pl.Optimizer, step: int) -> None:
         opt.zero_grad()
         x, y = batch(step, opt.rank)
         loss = CROSS_ENTROPY(opt.model(x), y)
         loss.backward()
         opt.step(loss)
 
-    def both(self, work, *tokens):
+    def both(self, work: Callable[[str], Any], *tokens: str) -> Dict[str, Any]:
         """Calls work(token) in threads; returns what they return."""
         out = {}
         threads = [
@@ -113,11 +116,11 @@ class Owner(unittest.TestCase):
         self.assertEqual(sorted(out), sorted(tokens))
         return out
 
-    def test_scheduler_of_the_worker_with_the_token(self):
+    def test_scheduler_of_the_worker_with_the_token(self) -> None:
         """Two workers with the same script: the run has the rates of torch.optim."""
         self.serve("--workers", "2", "--requests", "secret")
 
-        def work(token):
+        def work(token: str) -> Dict[int, torch.Tensor]:
             opt = self.opened(token)
             schedule = torch.optim.lr_scheduler.StepLR(opt, 5, 0.5)
             step, seen = 0, {}
@@ -152,7 +155,7 @@ class Owner(unittest.TestCase):
                 off = (seen[token][step + 1] - flat(model)).abs().max()
                 self.assertLess(float(off), 1e-5, f"update {step + 1}")
 
-    def test_a_server_without_requests(self):
+    def test_a_server_without_requests(self) -> None:
         """Nobody can tell the server, so what the script changes raises."""
         self.serve("--workers", "1", "--wait", "60")
         with self.assertRaisesRegex(paceline.RunError, "token that is not the run's"):
@@ -187,7 +190,7 @@ class Owner(unittest.TestCase):
         self.step(opt, 2)
         opt.close()
 
-    def test_a_second_optimizer(self):
+    def test_a_second_optimizer(self) -> None:
         """It would join the first one's run again, because the server has no other."""
         self.serve("--workers", "2", "--min-workers", "1", "--wait", "60")
         role = _roles.find({"PACELINE": self.url})
@@ -199,7 +202,7 @@ class Owner(unittest.TestCase):
                 pl.Optimizer(torch.optim.SGD(other.parameters(), lr=0.1), other, role=role)
             opt.close()
 
-    def test_end_checkpoint_and_evaluation(self):
+    def test_end_checkpoint_and_evaluation(self) -> None:
         """The worker with the token is what rank 0 is on one machine; another one goes on without
         it if it fails."""
         self.serve(
@@ -227,7 +230,7 @@ class Owner(unittest.TestCase):
         self.assertLess(result["updates"], 100)
         self.assertIn("ended the run after update", self.said())
 
-    def test_an_evaluator_over_https(self):
+    def test_an_evaluator_over_https(self) -> None:
         """A process of its own, with the variables of a worker and the token."""
         keys = os.path.join(self.folder, "keys")
         made = subprocess.run(["paceline", "keys", "--out", keys], stderr=subprocess.PIPE)
@@ -260,11 +263,11 @@ class Owner(unittest.TestCase):
         scored = [x for x in lines if x.get("test_loss") == 0.25 and x.get("extra") == 7.0]
         self.assertTrue(scored, lines)
 
-    def test_ranks_know_that_rank_0_is_the_owner(self):
+    def test_ranks_know_that_rank_0_is_the_owner(self) -> None:
         """Workers that join the server of a rank 0 over HTTP neither raise nor warn. They may have the
         same PACELINE_TOKEN as rank 0, and still leave requests to it."""
 
-        def work(role):
+        def work(role: pl.Role) -> bool:
             model = net()
             sgd = torch.optim.SGD(model.parameters(), lr=0.1)
             role = dataclasses.replace(role, token="secret")
@@ -284,11 +287,11 @@ class Owner(unittest.TestCase):
         self.assertEqual([str(w.message) for w in caught if "lr has" in str(w.message)], [])
         self.assertNotIn("secret", repr(pl.Role(-1, 1, "https://a:1", token="secret")))
 
-    def test_rate_when_the_run_ends(self):
+    def test_rate_when_the_run_ends(self) -> None:
         """The run ends after a step has looked whether its task is wanted, and before the new rate is
         sent: the next task tells."""
 
-        def work(role):
+        def work(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "async",
                                role=role, updates=20)  # fmt: skip

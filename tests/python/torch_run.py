@@ -1,6 +1,7 @@
 """The run as an object: two side by side, its name, its `with`, and what it refuses."""
 
 import unittest
+from typing import Any, Dict, Tuple, Union
 
 import torch
 
@@ -12,20 +13,22 @@ SGD = torch.optim.SGD
 
 
 class Runs(unittest.TestCase):
-    def test_gan(self):
+    def test_gan(self) -> None:
         """Two models with a run each, in two workers: under sync, they are those
         of one process with the mini-batches of both."""
 
-        def losses(generator, critic, step, worker):
+        def losses(
+            generator: torch.nn.Module, critic: torch.nn.Module, step: int, worker: int
+        ) -> Tuple[Any, Any]:
             x, _ = batch(step, worker)
             made = generator(x)
             wanted = torch.nn.functional.softplus(critic(made)).mean()
             return wanted, torch.nn.functional.softplus(-critic(made.detach())).mean()
 
-        def models():
+        def models() -> Tuple[torch.nn.Linear, torch.nn.Linear]:
             return torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
 
-        def made():
+        def made() -> Any:
             both = models()
             with torch.no_grad():
                 for model in both:
@@ -33,7 +36,7 @@ class Runs(unittest.TestCase):
                         p.copy_(torch.linspace(-0.5, 0.5, p.numel()).view(p.shape) * (i + 1))
             return both
 
-        def worker(role):
+        def worker(role: pl.Role) -> Tuple[torch.Tensor, Dict[str, Any]]:
             generator, critic = made()
             with pl.Run("sync", name="generator", role=role) as one, pl.Run(
                 "sync", name="critic", role=role
@@ -70,10 +73,10 @@ class Runs(unittest.TestCase):
         off = (weights - torch.cat([flat(generator), flat(critic)])).abs().max()
         self.assertLess(float(off), 1e-6)
 
-    def test_exception(self):
+    def test_exception(self) -> None:
         """One in the block of rank 0 ends its run, and the others hear it; its other run goes on."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Tuple[str, Union[int, None]]:
             model, other = net(), net(seed=1)
             with pl.Run("sync", role=role, updates=4) as goes_on:
                 opt = goes_on.optimizer(SGD(other.parameters(), lr=0.1), other)
@@ -94,10 +97,10 @@ class Runs(unittest.TestCase):
         self.assertEqual(first, ("of the script", 4))
         self.assertIn("rank 0 failed: ValueError: of the script", told)
 
-    def test_implicit(self):
+    def test_implicit(self) -> None:
         """An optimizer that is made without a run has one, which closes as it does."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
             self.assertEqual((opt.run.name, opt.run.method), ("run-1", "sync"))
@@ -110,10 +113,10 @@ class Runs(unittest.TestCase):
 
         together(1, worker)
 
-    def test_default_method(self):
+    def test_default_method(self) -> None:
         """The wrapped optimizer is a part: kasync runs, not auto, and that is what is shown."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=role, updates=2)
             self.assertEqual(opt.run.method, "kasync")
@@ -123,14 +126,14 @@ class Runs(unittest.TestCase):
 
         together(1, worker)
 
-    def test_held_by_the_run(self):
+    def test_held_by_the_run(self) -> None:
         """The run holds the optimizer that it has made, so that one may be dropped."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             model = net()
             with pl.Run("async", role=role, updates=3) as run:
 
-                def train():
+                def train() -> None:
                     to_the_end(run.optimizer(SGD(model.parameters(), lr=0.1), model))
 
                 train()
@@ -138,7 +141,7 @@ class Runs(unittest.TestCase):
 
         self.assertEqual(together(1, worker), [3])
 
-    def test_other_name(self):
+    def test_other_name(self) -> None:
         """Ranks that make their runs in different orders are told so."""
         role = roles(2)
         model, other = net(), net()
@@ -150,7 +153,7 @@ class Runs(unittest.TestCase):
                 )
             opt.step(backward(opt, model))
 
-    def test_refused(self):
+    def test_refused(self) -> None:
         model = net()
         sgd = SGD(model.parameters(), lr=0.1)
         with self.assertRaisesRegex(paceline.UsageError, "name is '1 2', but must be"):

@@ -10,7 +10,7 @@ import time
 import unittest
 import unittest.mock
 import warnings
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -25,7 +25,13 @@ SGD = torch.optim.SGD
 LIMIT = 600  # seconds in which everything here must end
 
 
-def train(opt, model, rank, steps=None, scale=1.0):
+def train(
+    opt: pl.Optimizer,
+    model: torch.nn.Module,
+    rank: int,
+    steps: Optional[int] = None,
+    scale: float = 1.0,
+) -> int:
     """Steps until the run ends; returns how many."""
     step = 0
     while not opt.ended and step != steps:
@@ -39,13 +45,13 @@ def train(opt, model, rank, steps=None, scale=1.0):
 
 
 class Documented(unittest.TestCase):
-    def test_everything_public(self):
+    def test_everything_public(self) -> None:
         check_documented(self, pl)
 
     MEMBERS = ("report", "set_weights", "no_sync", "paused")
 
-    def test_examples(self):
-        def example():
+    def test_examples(self) -> None:
+        def example() -> pl.Optimizer:
             """The optimizer that examples of methods begin with."""
             model = torch.nn.Linear(2, 1)
             return pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync")
@@ -59,11 +65,11 @@ class Documented(unittest.TestCase):
 
 
 class Several(unittest.TestCase):
-    def test_one_after_another(self):
+    def test_one_after_another(self) -> None:
         """A worker's next run is rank 0's next run, although rank 0 has not closed the last one."""
         others_go_on = threading.Event()
 
-        def worker(role):
+        def worker(role: pl.Role) -> List[Tuple[bool, bool]]:
             made = []
             for fold in range(3):
                 model = net(seed=10 * fold + role.rank)
@@ -86,10 +92,10 @@ class Several(unittest.TestCase):
         for made in together(2, worker):
             self.assertEqual(made, [(True, True)] * 3)
 
-    def test_side_by_side(self):
+    def test_side_by_side(self) -> None:
         """Two optimizers in each process, of two models: each has a run of its own."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Tuple[List[Dict[str, Any]], str, str]:
             models = net(seed=role.rank), net(seed=role.rank, width=5)
             opts = [
                 pl.Optimizer(SGD(m.parameters(), lr=0.1), m, "sync", updates=6, role=role)
@@ -107,15 +113,15 @@ class Several(unittest.TestCase):
         self.assertEqual([one, two], others)
         self.assertNotEqual(one, two)
 
-    def test_batches_of_the_module(self):
+    def test_batches_of_the_module(self) -> None:
         """They are those of the optimizer whose run goes on, whichever was made last."""
 
-        def one(updates):
+        def one(updates: int) -> pl.Optimizer:
             model = net()
             sgd = SGD(model.parameters(), lr=0.1)
             return pl.Optimizer(sgd, model, "sync", role=roles(1)[0], updates=updates)
 
-        def count():
+        def count() -> int:
             n = 0
             for _ in pl.batches([batch(0)] * 2):
                 first.step(backward(first, first.model))
@@ -131,12 +137,12 @@ class Several(unittest.TestCase):
         first.close()
         self.assertEqual(count(), 0)
 
-    def test_two_jobs_at_one_address(self):
+    def test_two_jobs_at_one_address(self) -> None:
         """A rank of another job is refused, here and from another machine, and so is a second rank 1,
         which has taken the place of rank 2."""
         port, at = str(free_port()), f"127.0.0.1:{free_port()}"
 
-        def joined(rank, size="3", **more):
+        def joined(rank: str, size: str = "3", **more: Any) -> pl.Optimizer:
             model = net()
             role = _roles.find({"RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port})
             role = dataclasses.replace(role, **more)
@@ -158,11 +164,11 @@ class Several(unittest.TestCase):
         second.close()
         opt.close()
 
-    def test_ranks_that_differ(self):
+    def test_ranks_that_differ(self) -> None:
         """rank() answers if all optimizers agree; otherwise it names those that know."""
         both = threading.Barrier(2, timeout=LIMIT)
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             opts = []
             for width in (8, 5):
                 model = net(width=width)
@@ -184,10 +190,10 @@ class Several(unittest.TestCase):
 
         together(2, worker)
 
-    def test_hooks(self):
+    def test_hooks(self) -> None:
         """task() leaves nothing at the model after close()."""
 
-        def worker(role, leave):
+        def worker(role: pl.Role, leave: Callable[[pl.Optimizer], Any]) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
             with opt.task():
@@ -200,10 +206,10 @@ class Several(unittest.TestCase):
         together(1, lambda role: worker(role, lambda opt: opt.close()))
         together(1, lambda role: worker(role, lambda opt: opt.__exit__(ValueError, None, None)))
 
-    def test_dropped(self):
+    def test_dropped(self) -> None:
         """A run ends when rank 0 drops its optimizer, and with it the server's process."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
             with opt.task():
@@ -218,7 +224,7 @@ class Several(unittest.TestCase):
         with self.assertWarnsRegex(RuntimeWarning, "dropped its .*Optimizer without close()"):
             together(1, worker)
 
-    def test_restarted(self):
+    def test_restarted(self) -> None:
         """A worker that was restarted joins the run that there is."""
         role = roles(2)[1]
         os.mkdir(os.path.dirname(role.socket))
@@ -233,13 +239,13 @@ class Several(unittest.TestCase):
 
 
 class Failed(unittest.TestCase):
-    def test_diverged(self):
+    def test_diverged(self) -> None:
         """close() and batches() say that it diverged, on rank 0; so does summary()."""
         data = torch.utils.data.TensorDataset(*batch(0, n=64))
         for method in ("sync", "local-sgd:u=2"):
             for end in ("batches", "close"):
 
-                def worker(role):
+                def worker(role: pl.Role) -> Any:
                     model = net()
                     optimizer = SGD(model.parameters(), lr=1e6)
                     opt = pl.Optimizer(optimizer, model, method, updates=500, role=role)
@@ -255,7 +261,7 @@ class Failed(unittest.TestCase):
 
                 caught = []
 
-                def tried(role):
+                def tried(role: pl.Role) -> Any:
                     try:
                         opt, close = worker(role)
                         close()
@@ -268,8 +274,8 @@ class Failed(unittest.TestCase):
                 self.assertEqual(len(caught), 1, (method, end))
                 self.assertIn("diverged", caught[0])
 
-    def test_summary_after_divergence(self):
-        def worker(role):
+    def test_summary_after_divergence(self) -> None:
+        def worker(role: pl.Role) -> Dict[str, Any]:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=1e6), model, "sync", updates=9, role=role)
             train(opt, model, role.rank, scale=1e38)
@@ -282,14 +288,16 @@ class Failed(unittest.TestCase):
         self.assertTrue(summary["diverged"])
         self.assertIn("diverged", summary["failure"])
 
-    def test_losses_that_soar(self):
+    def test_losses_that_soar(self) -> None:
         """A loss that is finite and enormous tells that the run diverged, with or without an evaluator;
         one that has doubled does not."""
 
-        def worker(role, scale, score, losses):
+        def worker(
+            role: pl.Role, scale: float, score: Sequence[float], losses: List[float]
+        ) -> Optional[str]:
             model, seen = net(), []
 
-            def evaluate(m):
+            def evaluate(m: torch.nn.Module) -> float:
                 seen.append(score[len(seen) > 0])
                 return seen[-1]
 
@@ -313,7 +321,7 @@ class Failed(unittest.TestCase):
             self.assertFalse(opt.summary()["diverged"])
             return None
 
-        def one(*args):
+        def one(*args: Any) -> Any:
             return together(1, lambda role: worker(role, *args))[0]
 
         enormous = "the run diverged: the {} rose from {} to {}; try a smaller lr"
@@ -327,10 +335,10 @@ class Failed(unittest.TestCase):
         self.assertIsNone(one(1, (2.0, 1e3), [2.0, 2.0]))
         self.assertIsNone(one(1, (2.0, float("nan")), [2.0, 2.0]))
 
-    def test_ended_early(self):
+    def test_ended_early(self) -> None:
         """All workers leave before the limit of the run."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Dict[str, Any]:
             model = net()
             optimizer = SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(optimizer, model, "sync", updates=50, wait=1, role=role)
@@ -343,10 +351,10 @@ class Failed(unittest.TestCase):
         self.assertEqual(summary["run"]["updates"], 3)
         self.assertFalse(summary["diverged"])
 
-    def test_without_an_update(self):
+    def test_without_an_update(self) -> None:
         """Local steps that are in no result are lost, which close() tells."""
 
-        def worker(role, steps):
+        def worker(role: pl.Role, steps: int) -> None:
             model = net()
             optimizer = SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(optimizer, model, "local-sgd:u=4", role=role)
@@ -365,12 +373,12 @@ class Failed(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    def test_evaluation_is_no_freeze(self):
+    def test_evaluation_is_no_freeze(self) -> None:
         """A worker that pauses may take its time between two results, and is not evicted with one
         that is as slow without a word."""
         evicted = threading.Event()
 
-        def worker(role):
+        def worker(role: pl.Role) -> bool:
             model = net()
             sgd = SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(sgd, model, "sync", role=role, evict=2)
@@ -389,7 +397,7 @@ class Options(unittest.TestCase):
 
         self.assertEqual(together(3, worker), [False] * 3)
 
-    def test_eviction(self):
+    def test_eviction(self) -> None:
         """By default, a worker has half an hour."""
         cases: List[Tuple[Dict[str, Any], Any]] = [({}, 1800), ({"evict": "auto"}, "auto")]
         for given, expected in [*cases, ({"evict": None}, 1800)]:
@@ -401,14 +409,14 @@ class Options(unittest.TestCase):
                     pl.Optimizer(sgd, model, role=roles(1)[0], **given)
                 self.assertEqual(server.call_args[0][1]["evict"], expected)
 
-    def test_arguments_of_other_types(self):
+    def test_arguments_of_other_types(self) -> None:
         """One sentence tells what was given."""
 
-        def refuses(sentence, call):
+        def refuses(sentence: str, call: Callable[[], Any]) -> None:
             with self.assertRaisesRegex(paceline.UsageError, sentence):
                 call()
 
-        def one(**options):
+        def one(**options: Any) -> pl.Optimizer:
             model = net()
             return pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", **options)
 
@@ -430,13 +438,13 @@ class Options(unittest.TestCase):
             with contextlib.suppress(paceline.Error):
                 opt.__exit__(ValueError)
 
-    def test_resume_without_a_folder(self):
+    def test_resume_without_a_folder(self) -> None:
         model = net()
         with self.assertRaisesRegex(paceline.UsageError, "resume='auto' needs checkpoint="):
             optimizer = SGD(model.parameters(), lr=0.1)
             pl.Optimizer(optimizer, model, role=roles(1)[0], resume="auto")
 
-    def test_alone(self):
+    def test_alone(self) -> None:
         """A run that all workers have left ends soon."""
         cases: List[Tuple[Dict[str, Any], int]] = [({}, 20), ({"wait": 3}, 3)]
         for given, expected in cases:
@@ -447,8 +455,8 @@ class Options(unittest.TestCase):
                     pl.Optimizer(SGD(model.parameters(), lr=0.1), model, role=roles(1)[0], **given)
                 self.assertEqual(server.call_args[0][1]["wait"], expected)
 
-    def test_policy_in_python(self):
-        def worker(role, policy):
+    def test_policy_in_python(self) -> None:
+        def worker(role: pl.Role, policy: Any) -> Dict[str, Any]:
             model = net()
             optimizer = SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(optimizer, model, role=role, updates=5, policy=policy)
@@ -466,10 +474,10 @@ class Options(unittest.TestCase):
         with self.assertRaisesRegex(paceline.UsageError, "file of its own"):
             together(1, lambda role: worker(role, Local))
 
-    def test_ranks_are_workers(self):
+    def test_ranks_are_workers(self) -> None:
         """The server calls a worker by its rank, whoever joins first."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             time.sleep(0.3 * (role.rank == 1))
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)

@@ -4,7 +4,7 @@ import collections
 import itertools
 import unittest
 import unittest.mock
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import torch
 
@@ -15,21 +15,21 @@ SGD = torch.optim.SGD
 DATA = torch.utils.data.TensorDataset(*batch(0, n=64))
 
 
-def loader(size=8):
+def loader(size: int = 8) -> Any:
     return torch.utils.data.DataLoader(DATA, size)
 
 
 class Samples(unittest.TestCase):
-    def told(self, method, loop):
+    def told(self, method: str, loop: Callable[[pl.Optimizer, torch.nn.Module], Any]) -> List[Any]:
         """The samples of every result of one worker that runs `loop(opt, model)`."""
         told = []
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role)
             push = opt._session.push
 
-            def note(samples, loss, absent=None):
+            def note(samples: Any, loss: Any, absent: Any = None) -> None:
                 told.append(samples)
                 push(samples, loss)
 
@@ -40,23 +40,25 @@ class Samples(unittest.TestCase):
         together(1, worker)
         return told
 
-    def backward(self, opt, model, x, y):
+    def backward(
+        self, opt: pl.Optimizer, model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor
+    ) -> torch.Tensor:
         loss = CROSS_ENTROPY(model(x), y)
         loss.backward()
         return loss
 
-    def test_plain(self):
-        def loop(opt, model):
+    def test_plain(self) -> None:
+        def loop(opt: pl.Optimizer, model: torch.nn.Module) -> None:
             for x, y in opt.batches(loader()):
                 opt.zero_grad()
                 opt.step(self.backward(opt, model, x, y))
 
         self.assertEqual(self.told("sync", loop), [8] * 8)
 
-    def test_given(self):
+    def test_given(self) -> None:
         """A number that is given replaces what batches() has counted."""
 
-        def loop(opt, model):
+        def loop(opt: pl.Optimizer, model: torch.nn.Module) -> None:
             for x, y in opt.batches(loader()):
                 opt.zero_grad()
                 opt.step(self.backward(opt, model, x, y), samples=5)
@@ -64,18 +66,20 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.told("sync", loop), [5] * 8)
         self.assertEqual(self.told("local-sgd:u=4", loop), [20] * 2)
 
-    def test_local_steps(self):
-        def loop(opt, model):
+    def test_local_steps(self) -> None:
+        def loop(opt: pl.Optimizer, model: torch.nn.Module) -> None:
             for x, y in opt.batches(loader()):
                 opt.zero_grad()
                 opt.step(self.backward(opt, model, x, y), samples=len(x))
 
         self.assertEqual(self.told("local-sgd:u=4", loop), [32] * 2)
 
-    def test_accumulation(self):
+    def test_accumulation(self) -> None:
         """With and without steps inside no_sync(), and zero_grad() before or after the step."""
 
-        def loop(opt, model, steps=True, before=True):
+        def loop(
+            opt: pl.Optimizer, model: torch.nn.Module, steps: bool = True, before: bool = True
+        ) -> None:
             for i, (x, y) in enumerate(opt.batches(loader())):
                 if before and i % 4 == 0:
                     opt.zero_grad()
@@ -93,11 +97,11 @@ class Samples(unittest.TestCase):
             told = self.told("sync", lambda o, m: loop(o, m, steps, before))
             self.assertEqual(told, [32] * 2, (steps, before))
 
-    def test_skipped(self):
+    def test_skipped(self) -> None:
         """Mini-batches that the script draws and does not use, before and after zero_grad(), and those
         whose gradients it throws away."""
 
-        def loop(opt, model, how):
+        def loop(opt: pl.Optimizer, model: torch.nn.Module, how: str) -> None:
             for i, (x, y) in enumerate(opt.batches(loader())):
                 if how == "before" and i % 2:
                     continue
@@ -114,10 +118,10 @@ class Samples(unittest.TestCase):
                 told = self.told(method, lambda o, m: loop(o, m, how))
                 self.assertEqual(told, expected, (method, how))
 
-    def test_skipped_while_accumulating(self):
+    def test_skipped_while_accumulating(self) -> None:
         """Of four mini-batches per step, one is not used."""
 
-        def loop(opt, model):
+        def loop(opt: pl.Optimizer, model: torch.nn.Module) -> None:
             for i, (x, y) in enumerate(opt.batches(loader())):
                 if i % 4 == 0:
                     opt.zero_grad()
@@ -129,7 +133,7 @@ class Samples(unittest.TestCase):
 
         self.assertEqual(self.told("sync", loop), [24] * 2)
 
-    def test_nested(self):
+    def test_nested(self) -> None:
         """Tensors of one length in dicts, tuples and lists; and lists with an entry per sample."""
         x, y = batch(0, n=8)
         pair = collections.namedtuple("pair", "x y")
@@ -152,7 +156,7 @@ class Samples(unittest.TestCase):
             ([], 0),
         ]
 
-        def loop(opt, model, given):
+        def loop(opt: pl.Optimizer, model: torch.nn.Module, given: Any) -> None:
             for _ in opt.batches([given]):
                 opt.zero_grad()
                 opt.step(self.backward(opt, model, x, y))

@@ -24,13 +24,13 @@ torch.set_num_threads(1)
 CROSS_ENTROPY = torch.nn.functional.cross_entropy
 
 
-def data(n=300, seed=0):
+def data(n: int = 300, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 12, generator=g)
     return x, (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
 
 
-def net(seed=0, norm=False):
+def net(seed: int = 0, norm: bool = False) -> torch.nn.Sequential:
     torch.manual_seed(seed)
     layers = [torch.nn.Linear(12, 10), torch.nn.Tanh(), torch.nn.Linear(10, 4)]
     if norm:
@@ -38,7 +38,7 @@ def net(seed=0, norm=False):
     return torch.nn.Sequential(*layers)
 
 
-def flat(model):
+def flat(model: Any) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
@@ -47,7 +47,7 @@ class CKernel:
 
     compiled: Dict[str, ctypes.CDLL] = {}
 
-    def __init__(self, source):
+    def __init__(self, source: Any) -> None:
         if source not in self.compiled:
             folder = tempfile.mkdtemp()
             name = os.path.join(folder, "kernel")
@@ -60,11 +60,11 @@ class CKernel:
         self.commit.argtypes = [ctypes.c_void_p]
         self.commit.restype = None
 
-    def __call__(self, argument, size):
+    def __call__(self, argument: Any, size: int) -> None:
         self.commit(argument)
 
 
-def on_device(model, train, test=None, **options):
+def on_device(model: Any, train: Any, test: Any = None, **options: Any) -> paceline.Run:
     """A run with vectors outside of the library, on this machine."""
     setup = paceline.Setup(**options)
     n = simulation._Net(model, CROSS_ENTROPY, torch)
@@ -78,7 +78,7 @@ OPTIONS = dict(workers=5, batch=8, lr=0.1, updates=80, seed=4, eval_samples=50)
 
 
 class Simulate(unittest.TestCase):
-    def simulate(self, **options):
+    def simulate(self, **options: Any) -> Tuple[Any, Any]:
         options = dict(OPTIONS, **options)
         model = options.pop("model", None) or net()
         test = options.pop("test", None)
@@ -86,7 +86,7 @@ class Simulate(unittest.TestCase):
             model=model, loss=CROSS_ENTROPY, data=data(), test=test, **options
         )
 
-    def test_sync_is_large_batch_training(self):
+    def test_sync_is_large_batch_training(self) -> None:
         """One worker is plain SGD on the rows that the library drew."""
         options = dict(method="sync", workers=1, updates=30, batch=300, sampling="epoch")
         model, run = self.simulate(**options)
@@ -102,7 +102,7 @@ class Simulate(unittest.TestCase):
         self.assertTrue(torch.equal(flat(model), final))
         self.assertEqual(run["epochs"], 30)
 
-    def test_every_method(self):
+    def test_every_method(self) -> None:
         """Every method of the library trains a PyTorch model, or is refused in a sentence."""
         trained = 0
         once = dict(eval_every=10**6, eval_samples=10)  # evaluate at both ends alone
@@ -115,18 +115,18 @@ class Simulate(unittest.TestCase):
             trained += run["updates"] == 6
         self.assertGreater(trained, 40)
 
-    def test_items_are_pairs(self):
+    def test_items_are_pairs(self) -> None:
         class Dicts(torch.utils.data.Dataset[Any]):
-            def __len__(self):
+            def __len__(self) -> int:
                 return 64
 
-            def __getitem__(self, i):
+            def __getitem__(self, i: int) -> Dict[str, Any]:
                 return {"x": torch.zeros(6), "y": 0}
 
         with self.assertRaisesRegex(paceline.UsageError, "pairs .* has a dict"):
             paceline.simulate(model=net(), loss=CROSS_ENTROPY, data=Dicts(), updates=2, workers=2)
 
-    def test_decisions_are_those_of_the_simulator(self):
+    def test_decisions_are_those_of_the_simulator(self) -> None:
         """The event log depends on delays and the seed, not on who computes the gradients."""
         for method in ("ksync:k=3", "kasync:k=2", "abs", "gap-aware", "dana", "rennala", "ssp"):
             logs = []
@@ -149,7 +149,7 @@ class Simulate(unittest.TestCase):
             self.assertEqual(logs[0], logs[1], method)
             self.assertEqual(logs[0], logs[2], method)
 
-    def test_rules_on_the_device_are_those_of_the_library(self):
+    def test_rules_on_the_device_are_those_of_the_library(self) -> None:
         """Bit for bit: the kernel is made of the functions that the library calls."""
         methods = ["sync", "async", "gap-aware", "dana", "dc-asgd", "kasync:k=2"]
         cases: List[Dict[str, Any]] = [dict(method=m) for m in methods]
@@ -178,7 +178,7 @@ class Simulate(unittest.TestCase):
             self.assertEqual(repr(run.points), repr(run2.points))
         self.assertLess(n_refused, len(cases) / 3)
 
-    def test_rules_that_need_the_host(self):
+    def test_rules_that_need_the_host(self) -> None:
         """Refused in a sentence on a device."""
         for options in (
             dict(method="krum"),
@@ -195,7 +195,7 @@ class Simulate(unittest.TestCase):
             with self.assertRaisesRegex(paceline.UsageError, words, msg=options):
                 on_device(net(), data(), **dict(OPTIONS, **options))
 
-    def test_scores_and_targets(self):
+    def test_scores_and_targets(self) -> None:
         for run_it in (
             lambda **o: self.simulate(test=data(100, 1), **o)[1],
             lambda **o: on_device(net(), data(), data(100, 1), **dict(OPTIONS, **o)),
@@ -205,22 +205,22 @@ class Simulate(unittest.TestCase):
             self.assertLess(run["updates"], 5000)
             self.assertFalse(math.isnan(run["time_to_target"]))
 
-    def test_policies_in_python(self):
+    def test_policies_in_python(self) -> None:
         _, c = self.simulate(policy="ksync:k=3")
         _, python = self.simulate(policy=KSync(k=3))
         self.assertEqual(c["time"], python["time"])
         self.assertEqual(bytes(c.weights), bytes(python.weights))
 
-    def test_partitions(self):
+    def test_partitions(self) -> None:
         """The shards of the workers are disjoint; labels reach the library."""
         seen = []
 
         class Looks(torch.nn.Module):
-            def __init__(self):
+            def __init__(self) -> None:
                 super().__init__()
                 self.w = torch.nn.Parameter(torch.zeros(4))
 
-            def forward(self, x):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
                 seen.append(set(x[:, 0].long().tolist()))
                 return (x[:, :1] * 0 + self.w).expand(len(x), 4)
 
@@ -241,12 +241,12 @@ class Simulate(unittest.TestCase):
                 updates=1,
             )  # fmt: skip
 
-    def test_data_sets(self):
+    def test_data_sets(self) -> None:
         class Rows(torch.utils.data.Dataset[Any]):
-            def __len__(self):
+            def __len__(self) -> int:
                 return 300
 
-            def __getitem__(self, i):
+            def __getitem__(self, i: int) -> Tuple[Any, Any]:
                 return data()[0][i], data()[1][i]
 
         a, _ = self.simulate(method="async", updates=5)
@@ -256,7 +256,7 @@ class Simulate(unittest.TestCase):
         )
         self.assertTrue(torch.equal(flat(a), flat(b)))
 
-    def test_batch_norm_and_dropout(self):
+    def test_batch_norm_and_dropout(self) -> None:
         for vectors in ("host", "device"):
             states = []
             for _ in range(2):
@@ -274,8 +274,8 @@ class Simulate(unittest.TestCase):
                 self.assertTrue(torch.equal(states[0][key], states[1][key]), key)
             self.assertEqual(int(states[0]["0.1.num_batches_tracked"]), 40)
 
-    def test_gradients_that_are_not_finite_are_rejected(self):
-        def loss(out, y):
+    def test_gradients_that_are_not_finite_are_rejected(self) -> None:
+        def loss(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             factor = float("nan") if next(calls) % 10 == 0 else 1
             return CROSS_ENTROPY(out, y) * factor
 
@@ -296,11 +296,11 @@ class Simulate(unittest.TestCase):
             self.assertTrue(torch.isfinite(n.w).all())
         self.assertIn("not finite", words[0])
 
-    def test_exceptions_end_the_run(self):
+    def test_exceptions_end_the_run(self) -> None:
         class Mine(Exception):
             pass
 
-        def loss(out, y):
+        def loss(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             if next(calls) == n:
                 raise Mine("here")
             return CROSS_ENTROPY(out, y)
@@ -310,7 +310,7 @@ class Simulate(unittest.TestCase):
             with self.assertRaisesRegex(Mine, "here"):
                 paceline.simulate(model=net(), loss=loss, data=data(), method="async", **OPTIONS)
 
-    def test_ctrl_c(self):
+    def test_ctrl_c(self) -> None:
         # a shell starts what runs in the background with this signal ignored
         signal.signal(signal.SIGINT, signal.default_int_handler)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
@@ -324,7 +324,7 @@ class Simulate(unittest.TestCase):
             on_device(net(), data(), **dict(OPTIONS, method="async", updates=10**9))
         timer.join()
 
-    def test_bad_arguments(self):
+    def test_bad_arguments(self) -> None:
         x, y = data()
         cases: List[Tuple[Dict[str, Any], str]] = [
             (dict(model=3), "torch.nn.Module"),
@@ -345,15 +345,15 @@ class Simulate(unittest.TestCase):
 
 
 class Documented(unittest.TestCase):
-    def test_examples(self):
+    def test_examples(self) -> None:
         run_examples(self, simulation, paceline=paceline, torch=torch)
 
 
 class Restored(unittest.TestCase):
-    def test_model_after_an_exception(self):
+    def test_model_after_an_exception(self) -> None:
         """Whatever raises, the model is what it was, in its own memory."""
 
-        def fails(output, target):
+        def fails(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             self.left -= 1
             if self.left == 0:
                 raise KeyError("loss")
@@ -369,10 +369,9 @@ class Restored(unittest.TestCase):
             model = net(norm=True)
             before = [t.clone() for t in model.state_dict().values()]
             at = [p.data_ptr() for p in model.parameters()]
+            usual: Dict[str, Any] = dict(model=model, loss=CROSS_ENTROPY, data=data(), updates=9)
             with self.assertRaises(error):
-                simulation.simulate(
-                    **dict(dict(model=model, loss=CROSS_ENTROPY, data=data(), updates=9), **options)
-                )
+                simulation.simulate(**dict(usual, **options))
             self.assertEqual([p.data_ptr() for p in model.parameters()], at, options)
             for t, old in zip(model.state_dict().values(), before):
                 self.assertTrue(torch.equal(t, old), options)
@@ -380,11 +379,11 @@ class Restored(unittest.TestCase):
 
 
 class Loops(unittest.TestCase):
-    def test_the_page(self):
+    def test_the_page(self) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(run_page("simulate-torch.md"), 2)
 
-    def test_misuse(self):
+    def test_misuse(self) -> None:
         setup = paceline.Setup(method="async", workers=2, updates=3, batch=2)
         loop.set_rows(setup, 10)
         room = (ctypes.c_float * 4096)()

@@ -13,7 +13,7 @@ from paceline._roles import base_folder
 from workers import flat, net, to_the_end
 
 
-def train(folder):
+def train(folder: str) -> None:
     model = net(seed=pl.rank())
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     with pl.Optimizer(sgd, model, "sync", updates=5) as opt:
@@ -21,13 +21,13 @@ def train(folder):
     torch.save((opt.world_size, flat(model)), os.path.join(folder, f"rank{opt.rank}"))
 
 
-def fail(on):
+def fail(on: int) -> None:
     if pl.rank() == on:
         raise ValueError("no such luck")
 
 
 class Spawn(unittest.TestCase):
-    def test_one_run(self):
+    def test_one_run(self) -> None:
         for how in ("spawn", "fork"):
             with tempfile.TemporaryDirectory() as folder:
                 pl.spawn(train, 2, folder, start_method=how)
@@ -36,7 +36,7 @@ class Spawn(unittest.TestCase):
             self.assertTrue(torch.equal(ranks[0][1], ranks[1][1]))
         self.assertEqual([n for n in os.listdir(base_folder()) if n.startswith("spawn-")], [])
 
-    def test_failed(self):
+    def test_failed(self) -> None:
         with self.assertRaisesRegex(paceline.RunError, "rank 1 failed: (.|\n)*no such luck"):
             pl.spawn(fail, 2, 1)
         given: List[Any] = [0, 1.5, "2"]

@@ -4,7 +4,7 @@ load_state_dict(), checkpoints, set_weights()."""
 import tempfile
 import unittest
 import unittest.mock
-from typing import Any
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -25,7 +25,15 @@ class Sent(unittest.TestCase):
         (torch.optim.Adagrad, dict(lr=0.05)),
     )
 
-    def alone(self, kind, options, first, last, model=None, state=None):
+    def alone(
+        self,
+        kind: Callable[..., torch.optim.Optimizer],
+        options: Dict[str, Any],
+        first: int,
+        last: int,
+        model: Any = None,
+        state: Any = None,
+    ) -> Tuple[Any, torch.optim.Optimizer]:
         """Steps `first` to `last` - 1 in one process, on the mini-batches of two workers. The last layer
         misses step 1."""
         model = model or net()
@@ -40,18 +48,20 @@ class Sent(unittest.TestCase):
         return model, opt
 
     @staticmethod
-    def loss(model, step, worker):
+    def loss(model: Any, step: int, worker: int) -> Any:
         x, y = batch(step, worker)
         return model[0](x).square().mean() if step == 1 else CROSS_ENTROPY(model(x), y)
 
-    def steps(self, opt, model, role, first, last):
+    def steps(
+        self, opt: pl.Optimizer, model: torch.nn.Module, role: pl.Role, first: int, last: int
+    ) -> None:
         for step in range(first, last):
             opt.zero_grad(set_to_none=True)
             loss = self.loss(model, step, role.rank)
             loss.backward()
             opt.step(loss)
 
-    def same(self, a, b):
+    def same(self, a: Any, b: Any) -> None:
         self.assertEqual(list(a["state"]), list(b["state"]))
         for i, own in a["state"].items():
             self.assertEqual(sorted(own), sorted(b["state"][i]))
@@ -60,14 +70,14 @@ class Sent(unittest.TestCase):
                 self.assertEqual(value.shape, other.shape)
                 self.assertLess(float((value - other).abs().max()), 1e-6, (i, name))
 
-    def test_state(self):
+    def test_state(self) -> None:
         """state_dict() is that of PyTorch, during the run and after it; it continues a run, before or
         after the optimizer is wrapped, and an optimizer of PyTorch."""
         for kind, options in self.KINDS:
             model3, opt3 = self.alone(kind, options, 0, 3)
             model6, opt6 = self.alone(kind, options, 0, 6)
 
-            def begin(role):
+            def begin(role: pl.Role) -> Tuple[Any, Dict[str, Any], Dict[str, Any]]:
                 model = net()
                 opt = pl.Optimizer(kind(model.parameters(), **options), model, "sync", role=role)
                 self.steps(opt, model, role, 0, 3)
@@ -80,7 +90,7 @@ class Sent(unittest.TestCase):
             self.same(after, opt3.state_dict())
             self.assertFalse(any(s.get("step", 1) for s in other["state"].values()))
 
-            def go_on(role, before):
+            def go_on(role: pl.Role, before: Any) -> Tuple[Any, Dict[str, Any]]:
                 model = net(seed=4)
                 inner = kind(model.parameters(), **options)
                 if before:
@@ -107,14 +117,14 @@ class Sent(unittest.TestCase):
             model, _ = self.alone(kind, options, 3, 6, model, own)
             self.assertLess(float((flat(model) - flat(model6)).abs().max()), 2e-6, kind)
 
-    def test_state_in_a_checkpoint(self):
+    def test_state_in_a_checkpoint(self) -> None:
         """Steps that a state_dict brought are in the checkpoints of the server."""
         kind: Any = ADAMW
         options = dict(lr=0.01)
         expected, _ = self.alone(kind, options, 0, 6)
         begun, inner = self.alone(kind, options, 0, 2)
 
-        def work(role, folder, first, last):
+        def work(role: pl.Role, folder: str, first: int, last: int) -> Any:
             model = net()
             opt = pl.Optimizer(
                 kind(model.parameters(), **options),
@@ -137,11 +147,13 @@ class Sent(unittest.TestCase):
             model = together(2, lambda role: work(role, folder, 4, 6))[0]
         self.assertLess(float((flat(model) - flat(expected)).abs().max()), 2e-6)
 
-    def test_resumed(self):
+    def test_resumed(self) -> None:
         """A resumed run keeps its momentum, whatever the wrapped optimizer brings, and takes the rate of
         the script."""
 
-        def work(role, folder, brings=None):
+        def work(
+            role: pl.Role, folder: str, brings: Any = None
+        ) -> Tuple[Dict[str, Any], Dict[str, Any], List[Any]]:
             model = net()
             inner = SGD(model.parameters(), lr=0.1, momentum=0.9)
             if brings:
@@ -166,10 +178,10 @@ class Sent(unittest.TestCase):
         self.same(first, last)
         self.assertEqual(rates, [0.1])
 
-    def test_state_that_is_missing(self):
+    def test_state_that_is_missing(self) -> None:
         make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 
-        def loads(role, state, expected, method="sync"):
+        def loads(role: pl.Role, state: Any, expected: Any, method: str = "sync") -> None:
             model = net()
             opt = pl.Optimizer(make(model), model, method, role=role)
             with self.assertRaisesRegex(paceline.UsageError, expected):
@@ -184,12 +196,12 @@ class Sent(unittest.TestCase):
         together(1, lambda role: loads(role, adam, "no 'momentum_buffer' for '0.weight'"))
         together(1, lambda role: loads(role, momentum, "state of earlier steps", "dana"))
 
-    def test_early_state(self):
+    def test_early_state(self) -> None:
         """The state from before the first step clears what the server has. Where numbers are float64 by
         default, it gets float32 all the same."""
         make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(make(model), model, "sync", role=role)
             early = opt.state_dict()
@@ -211,11 +223,11 @@ class Sent(unittest.TestCase):
             torch.set_default_dtype(dtype)
             together(1, worker)
 
-    def test_weights(self):
+    def test_weights(self) -> None:
         """A clamp after every step, as in a WGAN: momentum goes on."""
         make = lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9)
 
-        def clamp(model):
+        def clamp(model: torch.nn.Module) -> None:
             with torch.no_grad():
                 for p in model.parameters():
                     p.clamp_(-0.2, 0.2)
@@ -227,7 +239,7 @@ class Sent(unittest.TestCase):
             opt.step()
             clamp(expected)
 
-        def worker(role):
+        def worker(role: pl.Role) -> Any:
             model = net(norm=True)
             opt = pl.Optimizer(make(model), model, "sync", role=role)
             for step in range(5):
@@ -241,7 +253,7 @@ class Sent(unittest.TestCase):
         (model,) = together(1, worker)
         self.assertLess(float((flat(model) - flat(expected)).abs().max()), 1e-6)
 
-        def local(role):
+        def local(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(make(model), model, "local-sgd:u=2", role=role)
             self.assertRaisesRegex(paceline.UsageError, "takes local steps", opt.set_weights)

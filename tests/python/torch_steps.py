@@ -8,6 +8,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -19,14 +20,14 @@ SGD = torch.optim.SGD
 DATA = torch.utils.data.TensorDataset(*batch(0, n=64))
 
 
-def loader(size=8):
+def loader(size: int = 8) -> Any:
     return torch.utils.data.DataLoader(DATA, size)
 
 
 class Overlap(unittest.TestCase):
     both = threading.Barrier(2, timeout=60)
 
-    def seen(self, role, method, overlap):
+    def seen(self, role: pl.Role, method: str, overlap: bool) -> Tuple[List[Any], Any]:
         """The weights that every mini-batch is computed with, and those at the end."""
         model, seen = net(), []
         opt = pl.Optimizer(
@@ -46,7 +47,7 @@ class Overlap(unittest.TestCase):
         opt.close()
         return seen, saved
 
-    def test_weights(self):
+    def test_weights(self) -> None:
         """Every mini-batch is computed with the weights that it has without overlap, and what is
         asked for is that of the newest task."""
         for method in ("sync", "local-sgd:u=2"):
@@ -59,16 +60,16 @@ class Overlap(unittest.TestCase):
                 for step, (a, b) in enumerate(zip(theirs, mine)):
                     self.assertLess(float((a - b).abs().max()), 1e-6, (method, step))
 
-    def test_until_it_is_looked_at(self):
+    def test_until_it_is_looked_at(self) -> None:
         """step() leaves the weights as they are; the model, `version` and `ended` wait for the next."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(
                 SGD(model.parameters(), lr=0.1), model, "sync", role=role, overlap=True
             )
 
-            def pauses():
+            def pauses() -> None:
                 with opt.paused():
                     pass
 
@@ -91,16 +92,16 @@ class Overlap(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
-    def test_shapes(self):
+    def test_shapes(self) -> None:
         """A closure, a keyword, and what others call without arguments, give the same weights."""
 
-        def worker(role, how):
+        def worker(role: pl.Role, how: str) -> Tuple[Any, List[Any]]:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
             losses = []
             push = opt._session.push
 
-            def note(samples, loss, absent=None):
+            def note(samples: Any, loss: Any, absent: Any = None) -> None:
                 losses.append(loss)
                 push(samples, loss)
 
@@ -108,7 +109,7 @@ class Steps(unittest.TestCase):
                 for step in range(3):
                     x, y = batch(step)
 
-                    def closure():
+                    def closure() -> torch.Tensor:
                         opt.zero_grad()
                         loss = CROSS_ENTROPY(model(x), y)
                         loss.backward()
@@ -137,15 +138,15 @@ class Steps(unittest.TestCase):
             self.assertTrue(torch.equal(weights, results[0][0]))
             self.assertEqual(losses, results[0][1])
 
-    def test_interrupted_wait(self):
+    def test_interrupted_wait(self) -> None:
         """An exception while step() waits for the next task: the next step() waits again, and sends no
         second gradient of the same weights. Copies of a model do not have the optimizer."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Tuple[int, int, int, Any, List[Any]]:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
 
-            def step():
+            def step() -> None:
                 with opt.task():
                     opt.zero_grad()
                     x, y = batch(0)
@@ -166,7 +167,7 @@ class Steps(unittest.TestCase):
 
         self.assertEqual(together(1, worker), [(1, 2, 3, 3, [None])])
 
-    def test_signature(self):
+    def test_signature(self) -> None:
         """It is that of torch.optim, with more keywords."""
         found = list(inspect.signature(pl.Optimizer.step).parameters.values())
         self.assertEqual([(p.name, p.default) for p in found[1:2]], [("closure", None)])
@@ -177,7 +178,7 @@ class Steps(unittest.TestCase):
             opt.step(0.5, loss=0.5)
         opt.close()
 
-    def test_maximize_is_refused(self):
+    def test_maximize_is_refused(self) -> None:
         for method in ("sync", "downpour", "eamsgd"):
             model = net()
             optimizer = SGD(model.parameters(), lr=0.1, **dict(maximize=True))
@@ -186,10 +187,10 @@ class Steps(unittest.TestCase):
 
 
 class Cancelled(unittest.TestCase):
-    def slow(self, loop, updates=40):
+    def slow(self, loop: Callable[[pl.Optimizer, torch.nn.Module], Any], updates: int = 40) -> Any:
         """K-sync restarts the slow rank 0, whose loop is given."""
 
-        def worker(role):
+        def worker(role: pl.Role) -> Dict[str, Any]:
             model = net()
             opt = pl.Optimizer(
                 SGD(model.parameters(), lr=0.1), model, "ksync:k=1", updates=updates, role=role
@@ -202,16 +203,16 @@ class Cancelled(unittest.TestCase):
 
         return together(2, worker)
 
-    def wait(self, opt):
+    def wait(self, opt: pl.Optimizer) -> None:
         """Until the task is cancelled."""
         while not opt.ended and not opt._session.cancelled():
             time.sleep(0.001)
 
-    def test_rate(self):
+    def test_rate(self) -> None:
         """A rate that rank 0 sets before a cancelled task arrives."""
         rates = []
 
-        def loop(opt, model):
+        def loop(opt: pl.Optimizer, model: torch.nn.Module) -> None:
             opt.param_groups[0]["lr"] = 0.0
             self.wait(opt)
             opt.step()
@@ -229,11 +230,11 @@ class Cancelled(unittest.TestCase):
         self.assertGreaterEqual(summary["abandoned"], 3)
         self.assertTrue(torch.equal(*rates))
 
-    def test_gradients(self):
+    def test_gradients(self) -> None:
         """An abandoned task leaves no gradients, whether step() or task() abandons it."""
         left = []
 
-        def loop(opt, model):
+        def loop(opt: pl.Optimizer, model: torch.nn.Module) -> None:
             for inside in (False, True):
                 x, y = batch(0)
                 with opt.task():
@@ -249,14 +250,14 @@ class Cancelled(unittest.TestCase):
 
 
 class Epochs(unittest.TestCase):
-    def passes(self, method, loop, **options):
-        def worker(role):
+    def passes(self, method: str, loop: Callable[[Any, Any], Any], **options: Any) -> Any:
+        def worker(role: pl.Role) -> List[Any]:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, method, role=role, **options)
             sampler = torch.utils.data.DistributedSampler(DATA, 1, 0)
             epochs = []
 
-            def train(sampler=sampler, **more):
+            def train(sampler: Any = sampler, **more: Any) -> None:
                 mine = torch.utils.data.DataLoader(DATA, 16, sampler=sampler)
                 for i, (x, y) in enumerate(opt.batches(mine, **more)):
                     if i % 4 == 0:
@@ -272,15 +273,15 @@ class Epochs(unittest.TestCase):
 
         return together(1, worker)[0]
 
-    def test_counted(self):
+    def test_counted(self) -> None:
         """One number for every pass, also if an update takes several mini-batches."""
         for method in ("sync", "local-sgd:u=8"):
             self.assertEqual(self.passes(method, lambda t, s: t(epochs=4)), [0, 1, 2, 3])
             loop = lambda t, s: [t() for _ in range(4)]
             self.assertEqual(self.passes(method, loop), [0, 1, 2, 3])
 
-    def test_of_the_program(self):
-        def loop(train, sampler):
+    def test_of_the_program(self) -> None:
+        def loop(train: Any, sampler: Any) -> None:
             for epoch in (7, 8, 20):
                 sampler.set_epoch(epoch)
                 train()
@@ -288,10 +289,10 @@ class Epochs(unittest.TestCase):
 
         self.assertEqual(self.passes("local-sgd:u=4", loop), [7, 8, 20, 21, 22])
 
-    def test_the_same_again(self):
+    def test_the_same_again(self) -> None:
         """A number that `batches` has set is the program's if the program sets it too."""
 
-        def loop(train, sampler):
+        def loop(train: Any, sampler: Any) -> None:
             for epoch in (0, 0, 0, 1, 2, 1):
                 sampler.set_epoch(epoch)
                 train()
@@ -304,11 +305,11 @@ class Epochs(unittest.TestCase):
 
         self.assertEqual(self.passes("sync", loop), [0, 0, 0, 1, 2, 1, 2, 3, 9])
 
-    def test_several_samplers(self):
+    def test_several_samplers(self) -> None:
         """The passes of an optimizer are counted, whatever they are over."""
         other = lambda: torch.utils.data.DistributedSampler(DATA, 1, 0)
 
-        def loop(train, first):
+        def loop(train: Any, first: Any) -> None:
             second = other()
             for sampler in (first, second, first, second, other(), other()):
                 train(sampler)
@@ -318,20 +319,20 @@ class Epochs(unittest.TestCase):
 
         self.assertEqual(self.passes("sync", loop), [0, 1, 2, 3, 4, 5, 0, 1])
 
-    def test_that_cannot_be_read(self):
+    def test_that_cannot_be_read(self) -> None:
         """A sampler that does not show its epoch."""
 
         class Own(torch.utils.data.SequentialSampler):
-            def set_epoch(self, epoch):
+            def set_epoch(self, epoch: int) -> None:
                 self.seen = epoch
 
             @property
-            def epoch(self):
+            def epoch(self) -> None:
                 raise AttributeError("epoch")
 
         own, seen = Own(DATA), []
 
-        def worker(role):
+        def worker(role: pl.Role) -> None:
             model = net()
             opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role)
             loader = torch.utils.data.DataLoader(DATA, 16, sampler=own)

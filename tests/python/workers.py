@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+from typing import Any, Callable, List, Tuple
 
 import torch
 
@@ -21,7 +22,7 @@ CLASSES, FEATURES = 3, 6
 SEEDING = threading.Lock()  # threads share the generator
 
 
-def net(seed=0, norm=False, width=8):
+def net(seed: int = 0, norm: bool = False, width: int = 8) -> torch.nn.Sequential:
     with SEEDING:
         torch.manual_seed(seed)
         layers = [torch.nn.Linear(FEATURES, width), torch.nn.Tanh()]
@@ -34,22 +35,24 @@ def net(seed=0, norm=False, width=8):
 class Cast(torch.nn.Linear):
     """Computes in float32, because not every CPU multiplies matrices of bfloat16."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(x, self.weight.float(), self.bias.float())
 
 
-def batch(step, worker=0, n=8):
+def batch(step: int, worker: int = 0, n: int = 8) -> Tuple[torch.Tensor, torch.Tensor]:
     """The mini-batch of one worker at one step."""
     g = torch.Generator().manual_seed(1000 * step + worker)
     x = torch.randn(n, FEATURES, generator=g)
     return x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
 
 
-def flat(model):
+def flat(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([t.detach().reshape(-1).double() for t in model.state_dict().values()])
 
 
-def backward(opt, model, step=0, worker=0):
+def backward(
+    opt: torch.optim.Optimizer, model: torch.nn.Module, step: int = 0, worker: int = 0
+) -> torch.Tensor:
     opt.zero_grad()
     x, y = batch(step, worker)
     loss = CROSS_ENTROPY(model(x), y)
@@ -57,7 +60,7 @@ def backward(opt, model, step=0, worker=0):
     return loss
 
 
-def to_the_end(opt, pause=0.0):
+def to_the_end(opt: pl.Optimizer, pause: float = 0.0) -> None:
     """Steps until the run has ended."""
     step = 0
     while not opt.ended:
@@ -70,7 +73,7 @@ def to_the_end(opt, pause=0.0):
         step += 1
 
 
-def free_port():
+def free_port() -> int:
     """One that the system gives to nobody who does not ask for it by its number."""
     while True:
         port = random.SystemRandom().randrange(10000, 32000)
@@ -79,7 +82,7 @@ def free_port():
             return port
 
 
-def roles(n, far=False):
+def roles(n: int, far: bool = False) -> List[pl.Role]:
     """Far workers join over HTTP, all but rank 0."""
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "run", "run.socket")
@@ -89,13 +92,15 @@ def roles(n, far=False):
     return [pl.Role(0, n, path, listen=at)] + [pl.Role(-1, 1, f"http://{at}")] * (n - 1)
 
 
-def together(n, work, far=False):
+def together(n: int, work: Callable[[pl.Role], Any], far: bool = False) -> List[Any]:
     """Calls work(role) in n threads; returns the results, or raises the first exception. Of far
     workers, only the result of rank 0 is returned. After an exception nobody is waited for long:
     workers look for a server that failed to start for a minute."""
-    out, failed, ended = [None] * n, [], queue.Queue()
+    out: List[Any] = [None] * n
+    failed: List[BaseException] = []
+    ended: queue.Queue[pl.Role] = queue.Queue()
 
-    def one(role):
+    def one(role: pl.Role) -> None:
         try:
             out[role.rank] = work(role)
         except BaseException as e:

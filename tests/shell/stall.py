@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from typing import Any
 
 (HOST, PORT), WAY = sys.argv[1].split(":"), sys.argv[2]
 lock, never = threading.Lock(), threading.Event()
@@ -15,24 +16,24 @@ left = None if sys.argv[3] == "signal" else int(sys.argv[3])  # bytes; None: it 
 half = False
 
 
-def stop(*_):
+def stop(*_: Any) -> None:
     global half
     half = True
 
 
-def may(way, n):
+def may(way: str, n: int) -> int:
     """How many of n bytes may pass."""
     global left, half
     with lock:
         if way != WAY or (left is None and not half):
             return n
-        passes = n // 2 if half else min(n, left)
-        left = None if half or passes < n else left - passes
+        passes = n // 2 if half or left is None else min(n, left)
+        left = None if half or left is None or passes < n else left - passes
         half = False
         return passes
 
 
-def carry(way, a, b):
+def carry(way: str, a: socket.socket, b: socket.socket) -> None:
     try:
         while data := a.recv(65536):
             n = may(way, len(data))
