@@ -79,7 +79,7 @@ def columns(options: Dict[str, Any]) -> Columns:
     """Looks up the method. Errors in specs are the server's to report: all ranks hear of them."""
     given = {k: options[k] for k in _METHOD if options.get(k)}
     if not given.keys() & {"method", "policy"}:
-        given["method"] = "kasync"  # the default with an optimizer, which becomes one of its parts
+        given.setdefault("optim", "sgd")  # the default is that of a run with an optimizer of its own
     try:
         at = Setup(**given).method()
     except UsageError:
