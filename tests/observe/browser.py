@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 LIMIT_S = 300  # for a browser that hangs; a machine under load may take long
 
@@ -60,7 +60,8 @@ class Browser:
         os.close(theirs[1])
         self.out, self.into = ours[1], theirs[0]
         self.buffer, self.number, self.session = b"", 0, None
-        self.messages, self.requests = [], []
+        self.messages: List[str] = []
+        self.requests: List[str] = []
         pages = self.call("Target.getTargets")["targetInfos"]
         page = next(t for t in pages if t["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)[

@@ -20,11 +20,11 @@ def check(fine: object, what: str) -> None:
 
 def paceline(line: str, *words: str, status: int = 0) -> str:
     """The words of a line, as a shell has them, and other words."""
-    words = [*shlex.split(line), *words]
+    all_words = [*shlex.split(line), *words]
     done = subprocess.run(
-        [PACELINE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [PACELINE, *all_words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    check(done.returncode == status, " ".join(words) + ": " + done.stdout[-500:])
+    check(done.returncode == status, " ".join(all_words) + ": " + done.stdout[-500:])
     return done.stdout
 
 

@@ -73,7 +73,8 @@ class Evaluate(unittest.TestCase):
     def test_trackers(self) -> None:
         """on_point gets every evaluation of rank 0, and on_end the summary."""
         (role,) = roles(1)
-        points, ends = [], []
+        points: List[Any] = []
+        ends: List[Any] = []
         model = net()
         opt = pl.Optimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model, "sync", role=role, updates=20,
@@ -100,7 +101,8 @@ class Evaluate(unittest.TestCase):
     def test_an_evaluator_that_asks_late(self) -> None:
         """It has joined, so the last version is evaluated, even if it asks after the last update."""
         (role,) = roles(1)
-        model, over, points = net(), threading.Event(), []
+        model, over = net(), threading.Event()
+        points: List[Any] = []
         waits = pl._evaluator.Evaluator._wait
 
         def late(evaluator: Any) -> None:
@@ -124,7 +126,9 @@ class Evaluate(unittest.TestCase):
         """A run of one worker in which evaluate= or on_point= calls ask(opt). Returns what the last
         call returned, which is after the last update, and the optimizer."""
         (role,) = roles(1)
-        model, made, found, over = net(), [], [], [False]
+        model, over = net(), [False]
+        made: List[pl.Optimizer] = []
+        found: List[Any] = []
 
         def look(_: Any) -> float:
             # the evaluation of the first weights may come as late as after the third update

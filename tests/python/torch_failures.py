@@ -60,7 +60,8 @@ def work(
 
 class Failures(unittest.TestCase):
     def setUp(self) -> None:
-        self.process, self.pipe = {}, {}
+        self.process: Dict[int, Any] = {}
+        self.pipe: Dict[int, Any] = {}
 
     def tearDown(self) -> None:
         for p in self.process.values():

@@ -31,7 +31,7 @@ class Final(unittest.TestCase):
         self, n: int, method: str, far: bool = False, norm: bool = False, **options: Any
     ) -> List[Any]:
         """The weights and version of all ranks after a run with a limit."""
-        ended = []
+        ended: List[Any] = []
 
         def work(role: pl.Role) -> None:
             model = net(norm=norm)
@@ -61,7 +61,7 @@ class Final(unittest.TestCase):
         """Rank 0 closes while the others compute: the server is gone when they have finished."""
         for far in (False, True):
             began, closed = threading.Event(), threading.Event()
-            ended = []
+            ended: List[Any] = []
 
             def work(role: pl.Role) -> None:
                 model = net()
@@ -89,7 +89,8 @@ class Final(unittest.TestCase):
     def test_close_after_the_end(self) -> None:
         """A rank that closes after the run has ended, and has not asked for a task since."""
         for far in (False, True):
-            here, closed, ended = threading.Barrier(2), threading.Event(), []
+            here, closed = threading.Barrier(2), threading.Event()
+            ended: List[Any] = []
 
             def work(role: pl.Role) -> None:
                 model = net()

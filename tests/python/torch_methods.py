@@ -97,7 +97,7 @@ class Methods(unittest.TestCase):
 
     def test_each_kind_over_http(self) -> None:
         """The first method with each pair of a policy and a local rule."""
-        first = {}
+        first: Dict[Any, paceline.Item] = {}
         for item in paceline.catalog("method"):
             parts = item.method["parts"]
             first.setdefault((*parts["policy"], *parts["local"]), item)

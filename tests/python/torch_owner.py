@@ -12,7 +12,7 @@ import time
 import unittest
 import unittest.mock
 import warnings
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -216,7 +216,7 @@ class Owner(unittest.TestCase):
         self.step(other, 0)
         other.close()
         self.assertIsNone(self.server.poll())
-        points = []
+        points: List[Any] = []
         opt = self.opened(
             "secret", updates=None, evaluate=lambda m: {"test_loss": 0.125}, on_point=points.append
         )

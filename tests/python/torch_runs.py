@@ -295,7 +295,8 @@ class Failed(unittest.TestCase):
         def worker(
             role: pl.Role, scale: float, score: Sequence[float], losses: List[float]
         ) -> Optional[str]:
-            model, seen = net(), []
+            model = net()
+            seen: List[float] = []
 
             def evaluate(m: torch.nn.Module) -> float:
                 seen.append(score[len(seen) > 0])

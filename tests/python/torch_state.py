@@ -162,7 +162,7 @@ class Sent(unittest.TestCase):
             if brings:
                 opt.param_groups[0]["lr"] = 0.1
             first = opt.state_dict()
-            rates = []
+            rates: List[Any] = []
             with unittest.mock.patch.object(opt._session.client, "set_lr", rates.append):
                 opt.step(backward(opt, model))
             opt.param_groups[0]["lr"] = 0.01
