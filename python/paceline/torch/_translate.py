@@ -79,7 +79,7 @@ def columns(options: Dict[str, Any]) -> Columns:
     """Looks up the method. Errors in specs are the server's to report: all ranks hear of them."""
     given = {k: options[k] for k in _METHOD if options.get(k)}
     if not given.keys() & {"method", "policy"}:
-        given.setdefault("optim", "sgd")  # the default is that of a run with an optimizer of its own
+        given.setdefault("optim", "sgd")  # the default of a run that names an optimizer
     try:
         at = Setup(**given).method()
     except UsageError:
