@@ -22,9 +22,8 @@
 #include "transport/transport.h"
 
 #define DEFAULT_METHOD "auto"
-#define PARTS_METHOD                                                                               \
-    "kasync"        /* if parts are given, for auto was measured as it is, or many workers */
-#define REAL_EVAL 1 /* seconds between evaluations of a real run of unknown length */
+#define PARTS_METHOD "kasync" /* if parts are given, or too many workers for auto */
+#define REAL_EVAL 1           /* seconds between evaluations of a real run of unknown length */
 #define DEFAULT_UPDATES 1000
 #define TARGET_UPDATES 100000 /* if only a target would end the run */
 #define DATA_SEED 1           /* of generated data: the same set for every seed of a run */

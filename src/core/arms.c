@@ -22,8 +22,8 @@ struct arms_worker {
     double seconds[ARMS_TIMES];
     unsigned char done[ARMS_TIMES];
     int n, next;       /* tasks that are remembered, and the place of the next one */
-    int n_new, n_done; /* tasks since the mean was last compared; those that were completed, */
-    double spent;      /* the time of all of them, */
+    int n_new, n_done; /* tasks remembered since the mean was last compared; all completed ones, */
+    double spent;      /* the time of all tasks since, */
     double known;      /* and the mean before; 0: not known */
 };
 
@@ -160,7 +160,7 @@ void pl_arms_task(struct pl_arms *a, int worker, double seconds, bool done) {
     w->next = (w->next + 1) % ARMS_TIMES;
     if (w->n < ARMS_TIMES) w->n++;
     w->spent += seconds;
-    w->n_new++;
+    if (w->n_new < ARMS_TIMES) w->n_new++;
     w->n_done += done;
     a->counts.n_done += done;
     if (arms_drifts(w)) pl_arms_moved(a);
@@ -275,7 +275,9 @@ void pl_arms_archive(struct pl_arms *a, const struct pl_archive *k) {
     pl_archive_bytes(k, "arms.workers", a->worker, (size_t)a->n_workers * sizeof *a->worker);
     for (int i = 0; k->restoring && i < a->n_workers; i++) {
         struct arms_worker *w = &a->worker[i];
-        bool sane = w->n >= 0 && w->n <= ARMS_TIMES && w->next >= 0 && w->next < ARMS_TIMES;
+        bool sane = w->n >= 0 && w->n <= ARMS_TIMES && w->next >= 0 && w->next < ARMS_TIMES &&
+                    w->n_new >= 0 && w->n_new <= ARMS_TIMES && w->n_done >= 0 &&
+                    w->n_done < ARMS_DONE;
         if (!sane) *w = (struct arms_worker){.n = 0};
     }
     if (k->restoring) pl_arms_moved(a);

@@ -112,6 +112,9 @@ TEST(forecasts_follow_the_workers) {
         for (int i = 0; i < 7; i++) pl_arms_task(a, i, 5, true);
     assert_int_equal(pl_arms_forecast(a, &v, NULL), 0);
     check_near("ksync:k=6", "time", time_of(a, "ksync", 6), 5);
+    double mean =
+        (1 + 15 * 5) / 16.0; /* of tasks before, those are forgotten that had been compared */
+    check_near("kasync:k=1", "time", time_of(a, "kasync", 1), mean / 7);
 }
 
 /* Rounds of ksync:k=1 with exponential times: a worker completes one task in eight. How often there

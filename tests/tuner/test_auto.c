@@ -106,6 +106,10 @@ TEST(noise_that_does_no_harm_matters_less) {
     arrive(&s, 100, 32);
     struct pl_switch out = commit(&s);
     assert_true(out.returns && out.arm == MIDDLE);
+    run(&s, 17 * (int)s.view.version); /* the limit may rise, but noise matters as at first */
+    score(&s, 0.001);
+    run(&s, 2);
+    assert_int_equal(s.info.current, MIDDLE);
 }
 
 /* The losses of results explode: back to the best model, with an arm of less noise, and not to that
