@@ -2,8 +2,8 @@
 
 PyTorch has no hook for GradScaler.scale, so the method is wrapped, in the classes that there are when
 an optimizer is made. Each optimizer then hears of every loss that is scaled, and notes the scaler if
-the graph of the loss has parameters of its own: a scaler of another model is none of its business. One
-that is used as it should be is updated after every step, which PyTorch allows only if it has unscaled
+the graph of the loss has parameters of its own; scalers of other models do not matter. One that is
+used as it should be is updated after every step, which PyTorch allows only if it has unscaled
 gradients. One that was never updated has not, unless its first step is under way."""
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
 
 def _reaches(outputs: Any, ids: Set[int]) -> bool:
     """Whether backward of these tensors computes the gradient of one of the parameters."""
-    todo: List[Any] = [t.grad_fn for t in _tensors(outputs)]
+    ahead: List[Any] = [t.grad_fn for t in _tensors(outputs)]
     seen: Set[Any] = {None}
-    while todo:
-        node = todo.pop()
+    while ahead:
+        node = ahead.pop()
         if node in seen:
             continue
         seen.add(node)
         if id(getattr(node, "variable", None)) in ids:
             return True
-        todo += [following for following, _ in node.next_functions]
+        ahead += [following for following, _ in node.next_functions]
     return False
 
 
