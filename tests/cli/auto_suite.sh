@@ -37,6 +37,19 @@ grep -q "$(sed -n 's/^geometric mean of .* \([0-9.]*\) (aim.*/^| geometric .* | 
     fail "a file was overwritten"
 grep -q 'new.json exists' err || fail "$(cat err)"
 
+echo "-- Ctrl-C"
+python3 - "$SOURCE_DIR/scripts/auto-suite" "$PACELINE" <<'END' 2>err
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may ignore for children
+suite = subprocess.Popen([*sys.argv[1:], "--folder", "stopped"], stdout=subprocess.PIPE)
+suite.stdout.readline()  # the heading: the first race begins
+suite.send_signal(signal.SIGINT)
+sys.exit(suite.wait() != 130)
+END
+[ $? -eq 0 ] || fail "an interrupted suite: $(cat err)"
+grep -q '^auto-suite: interrupted' err || fail "$(cat err)"
+grep -q Traceback err && fail "$(cat err)"
+
 echo "-- a folder with files of others"
 mkdir other
 echo "a user's" >other/burst
