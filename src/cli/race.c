@@ -166,6 +166,12 @@ static int race_begin(struct race *r) {
     return CLI_OK;
 }
 
+static bool race_all_diverged(const struct race *r) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++) n += cli_race_diverged(r, &r->entrant[i]);
+    return n > 0 && n == r->n * r->n_seeds;
+}
+
 static int race_show(const struct race *r) {
     if (r->json) return cli_race_print_json(r);
     cli_race_board(r);
@@ -220,6 +226,9 @@ static int race_run(struct race *r, const char *out, bool resumed) {
         return cli_fail(CLI_INTERRUPTED, "interrupted; 'paceline race --resume %s' goes on",
                         r->out);
     if (status == CLI_OK && !r->part) status = race_end(r);
+    if (status == CLI_OK && !r->part && race_all_diverged(r))
+        return cli_fail(CLI_FAILED, "all %d runs diverged; try smaller learning rates",
+                        r->n * r->n_seeds);
     if (status != CLI_OK || failed == CLI_OK) return status;
     return cli_fail(failed,
                     "%d of %d runs have no result; 'paceline race --resume %s' repeats them",

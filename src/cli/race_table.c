@@ -41,8 +41,7 @@ static struct race_mean race_plain(double x) {
     return (struct race_mean){.mean = x, .half = NAN, .n = isfinite(x)};
 }
 
-static void race_row(const struct race *r, const struct race_entrant *e,
-                     const struct race_entrant *base) {
+static void race_row(const struct race *r, const struct race_entrant *e) {
     int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
     int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
     int n_reached = cli_race_reached(r, e), n_diverged = cli_race_diverged(r, e);
@@ -50,7 +49,7 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
     if (r->target) {
         race_cell(cli_race_time(r, e), "%.4g", wide);
-        race_cell(cli_race_factor(r, e, base), "%.2f", wider);
+        race_cell(cli_race_factor_shown(r, e), "%.2f", wider);
     } else {
         race_cell(race_plain(cli_race_mean(e->per_update, r->n_seeds).mean), "%.4g", 11);
     }
@@ -173,7 +172,7 @@ void cli_race_board(const struct race *r) {
         printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
                "staleness", "wasted %", "idle %");
     }
-    for (int i = 0; i < n; i++) race_row(r, order[i], base);
+    for (int i = 0; i < n; i++) race_row(r, order[i]);
     for (int i = 0; i < r->n; i++)
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);
