@@ -180,7 +180,7 @@ void cli_progress_tell(int ended, int least);
 
 /* The process with the line shows how many runs of all are done, and in words what is under way;
  * in a file, a line per per cent. Only if their number is `known` there is a percentage, because it
- * would go down when there are more. */
+ * would go down when there are more; before that, a line of a file per tenth. */
 struct cli_progress_runs {
     int ended, least;
     double under_way; /* the shares of the others, added up */

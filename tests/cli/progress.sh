@@ -154,6 +154,10 @@ def grows(text, what):
 told = grows(err, "a race in a pipe")
 check(any(l[1] and "tuning " in l[4] for l in told), f"tuning in a pipe: {err!r}")
 check(told and told[-1][0] == told[-1][2] and told[-1][3] == "100", f"the end of a race: {err!r}")
+err = piped(["race", "sync", "async", "kasync", "abs", "--model", "quadratic", "--updates", "30",
+             "--seeds", "5"])[1]
+unsure = [l for l in grows(err, "many runs in a pipe") if l[1]]
+check(0 < len(unsure) <= 12, f"{len(unsure)} lines before the number of runs is known: {err!r}")
 err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", "30", "--tune", "no"])[1]
 told = grows(err, "a race that is not tuned")
 check(told and all(l[2] == "2" for l in told), f"a race that is not tuned: {err!r}")
