@@ -57,6 +57,17 @@ int cli_decimals(double within);
 /* Appends to the string in out[max] with snprintf; truncates, never overflows. */
 void cli_append(char *out, size_t max, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Appends n characters that are a word of a command, with quotes if a shell needs them. cli_word
+ * writes a whole word so, and returns `out`. */
+void cli_append_word(char *out, size_t max, const char *word, size_t n);
+const char *cli_word(char *out, size_t max, const char *word);
+
+/* Prints the text of a line, without its end, as cli_print does. On a terminal for which it is too
+ * long it is broken between words, and goes on after an indent; a file or a pipe gets one line.
+ * cli_put_lines prints lines, which it cuts apart. */
+void cli_put(FILE *to, int indent, const char *text);
+void cli_put_lines(FILE *to, int indent, char *text);
+
 /* --- arguments --------------------------------------------------------------------------- */
 
 /* A flag of a single command. Exactly one of the two targets is set. */
@@ -100,6 +111,7 @@ void cli_describe(const struct cli_command *command,
 /* Prints text with line breaks between words, for 79 columns. Further lines are indented; the first
  * one begins at column `at`. */
 void cli_wrap(int at, int indent, const char *text);
+void cli_wrap_command(int at, int indent, const char *text); /* with a \ before a line break */
 
 /* Scores the similarity of the n characters at `a` to the name `b` by the letters to change, or as
  * its beginning; 0 means not similar. */

@@ -141,9 +141,10 @@ static int race_end(const struct race *r) {
     int status = cli_race_plot(r, &drawn);
     if (status != CLI_OK || r->json) return status;
     putchar('\n');
+    char out[4 * RACE_PATH];
     if (drawn) printf("plot: %s/plot.svg   ", r->out);
     printf("curves and results: %s/*.jsonl\na page to look at: paceline report %s\n", r->out,
-           r->out);
+           cli_word(out, sizeof out, r->out));
     return CLI_OK;
 }
 
@@ -222,9 +223,10 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     }
     if (!r->part) status = race_show(r);
     if (cli_interrupted() && r->part) return CLI_INTERRUPTED;
+    char again[4 * RACE_PATH];
+    cli_word(again, sizeof again, r->out);
     if (cli_interrupted())
-        return cli_fail(CLI_INTERRUPTED, "interrupted; 'paceline race --resume %s' goes on",
-                        r->out);
+        return cli_fail(CLI_INTERRUPTED, "interrupted; 'paceline race --resume %s' goes on", again);
     if (status == CLI_OK && !r->part) status = race_end(r);
     if (status == CLI_OK && !r->part && race_all_diverged(r))
         return cli_fail(CLI_FAILED, "all %d runs diverged; try smaller learning rates",
@@ -232,7 +234,7 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     if (status != CLI_OK || failed == CLI_OK) return status;
     return cli_fail(failed,
                     "%d of %d runs have no result; 'paceline race --resume %s' repeats them",
-                    cli_race_missing(r), r->n * r->n_seeds, r->out);
+                    cli_race_missing(r), r->n * r->n_seeds, again);
 }
 
 /* Sets the demo's options; those given on the command line override them. */
@@ -322,9 +324,10 @@ static const char race_notes[] =
     "without an @lr races at the rate that served it best in simulated runs with seeds of\n"
     "their own, unless --lr or --tune no is given. Examples:\n\n"
     "  paceline race --demo\n"
-    "  paceline race sync kasync:k=4 gap-aware --data digits --target-accuracy 0.9 --time 2000\n"
+    "  paceline race sync kasync:k=4 gap-aware --data digits \\\n"
+    "      --target-accuracy 0.9 --time 2000\n"
     "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"
-    "  paceline race --resume race ringmaster            add a method to a finished race\n"
+    "  paceline race --resume race ringmaster      # add a method to a finished race\n"
     "  paceline race sync abs --real --workers 4 --delay exp:mean=0.02 --time 5\n";
 
 /* The folder in which several processes meet. */

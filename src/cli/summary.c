@@ -1,4 +1,5 @@
 /* Prints the results of a run, as text or as one JSON object, and derives the exit status. */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,8 +189,9 @@ static void summary_saved(const pl_run *run, bool unfinished) {
     cli_print_to(stdout, folder);
     printf(", update %.0f", pl_run_number(run, "checkpoint_updates"));
     if (unfinished) {
+        char word[4 * PATH_MAX];
         fputs(" (--resume ", stdout);
-        cli_print_to(stdout, folder);
+        cli_print_to(stdout, cli_word(word, sizeof word, folder));
         fputs(" continues)", stdout);
     }
     putchar('\n');

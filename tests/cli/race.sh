@@ -134,7 +134,10 @@ echo "-- headings name no data if there are none, and progress shows the point o
 works race sync async --model none --updates 30 --workers 3 --delay exp:mean=1 --out none
 has '^simulated race: model none, workers 3'
 has '^sorted by the order in which they were given; .* there is no model to evaluate$'
+works race sync async --model quadratic --tune no --updates 30 --out 'two words'
+has "paceline report 'two words'\$"
 works race sync async --model quadratic --tune no --updates 30 --out bowl
+has '^a page to look at: paceline report bowl$'
 has '^simulated race: model quadratic, workers'
 # shellcheck disable=SC2086
 works race async --tune no $small --target-accuracy 0.5 --time 400 --dashboard 0 --out shown
