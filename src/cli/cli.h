@@ -64,9 +64,10 @@ const char *cli_word(char *out, size_t max, const char *word);
 
 /* Prints the text of a line, without its end, as cli_print does. On a terminal for which it is too
  * long it is broken between words, and goes on after an indent; a file or a pipe gets one line.
- * cli_put_lines prints lines, which it cuts apart. */
+ * cli_put_lines prints lines with their ends. */
 void cli_put(FILE *to, int indent, const char *text);
-void cli_put_lines(FILE *to, int indent, char *text);
+void cli_put_lines(FILE *to, int indent, const char *text);
+#define CLI_HEADER_INDENT 12 /* of the header of a run, where texts begin */
 
 /* --- arguments --------------------------------------------------------------------------- */
 

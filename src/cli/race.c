@@ -148,6 +148,22 @@ static int race_end(const struct race *r) {
     return CLI_OK;
 }
 
+/* Prints what all entrants share, and who they are. */
+static void race_header(const struct race *r, const char *header) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return;
+    fprintf(f, "%s  entrants ", header);
+    for (int i = 0; i < r->n; i++) fprintf(f, "%s%s", i ? ", " : " ", r->entrant[i].name);
+    fprintf(f, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
+            r->real ? "with real workers" : "simulated");
+    if (!r->serves && !r->real)
+        fprintf(f, "  at once   %d run%s\n", r->jobs, r->jobs > 1 ? "s" : "");
+    if (fclose(f) == 0) cli_put_lines(stderr, CLI_HEADER_INDENT, text);
+    free(text);
+}
+
 /* Prints what all entrants share, and leaves it in the folder. */
 static int race_begin(struct race *r) {
     const char *header, *json;
@@ -155,14 +171,7 @@ static int race_begin(struct race *r) {
     if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
     r->described = strdup(json);
     if (!r->described) return cli_fail(CLI_FAILED, "out of memory");
-    if (!r->quiet && !r->part && r->share == 0) {
-        fprintf(stderr, "%s  entrants ", header);
-        for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
-        fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
-                r->real ? "with real workers" : "simulated");
-        if (!r->serves && !r->real)
-            fprintf(stderr, "  at once   %d run%s\n", r->jobs, r->jobs > 1 ? "s" : "");
-    }
+    if (!r->quiet && !r->part && r->share == 0) race_header(r, header);
     cli_race_describe(r, NULL);
     return CLI_OK;
 }

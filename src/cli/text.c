@@ -10,6 +10,7 @@
 #include "cli.h"
 
 #define TEXT_WORD 600 /* bytes; a longer word may be broken */
+#define TEXT_NARROW 40
 #define TEXT_WIDTH 79 /* of help; with its end a line has 80 columns */
 
 /* Bytes that follow the first one of a character in UTF-8; -1: it is no first byte. */
@@ -100,21 +101,25 @@ static void text_fold(FILE *to, int at, int indent, int width, const char *more,
     }
 }
 
-/* The columns of a terminal, less one; 0 of a file and a pipe. */
+/* The columns of a terminal, less one; 0 of a file, a pipe, and a terminal that is too narrow. */
 static int text_columns(FILE *to) {
     struct winsize size = {.ws_col = 0};
     if (!isatty(fileno(to))) return 0;
     ioctl(fileno(to), TIOCGWINSZ, &size);
-    return size.ws_col > 1 ? size.ws_col - 1 : TEXT_WIDTH;
+    if (size.ws_col == 0) return TEXT_WIDTH;
+    return size.ws_col < TEXT_NARROW ? 0 : size.ws_col - 1;
 }
 
 void cli_put(FILE *to, int indent, const char *text) {
     text_fold(to, 0, indent, text_columns(to), "", text);
 }
 
-void cli_put_lines(FILE *to, int indent, char *text) {
-    for (char *line; (line = strsep(&text, "\n")) && (*line || text);) {
-        cli_put(to, indent, line);
+void cli_put_lines(FILE *to, int indent, const char *text) {
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        char *line = strndup(text, n);
+        if (line) cli_put(to, indent, line);
+        free(line);
         fputc('\n', to);
     }
 }

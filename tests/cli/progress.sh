@@ -24,12 +24,13 @@ def size(fd, columns):
 
 def without_header(text):
     """Leaves out the lines that say what the run is; lines of progress are not indented by two."""
-    return re.sub(r"^paceline [^:]*: (train|serve|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
+    return re.sub(r"^paceline [^:]*: (train|serve|simulate|race), run.*?\n((  | {12})\S.*?\n)*", "",
+                  text)
 
 
 def without_warnings(text):
     """Leaves out messages above the line of progress: a busy machine makes workers slow."""
-    return re.sub(r"(\r\x1b\[J)?paceline: warning: [^\n]*\n", "", text)
+    return re.sub(r"(\r\x1b\[J)?paceline: warning: [^\n]*\n(  [^\n]*\n)*", "", text)
 
 
 def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
@@ -137,6 +138,44 @@ out, err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", 
 check(len(re.findall(r"^  tuned (?:a?sync): lr [\d.]+, the best of \d+$", err, re.M)) == 2,
       f"tuning: {err!r}")
 check(len(re.findall(r"^[12]/2 a?sync  [\d.]+ s  loss", err, re.M)) == 2, f"race: {err!r}")
+
+
+def wrapped(arguments):
+    """What a terminal of 80 columns without a cursor gets."""
+    master, slave = pty.openpty()
+    size(slave, 80)
+    with tempfile.TemporaryDirectory() as folder:
+        child = subprocess.Popen([PACELINE] + arguments, stdin=slave, stdout=slave, stderr=slave,
+                                 env=dict(os.environ, TERM="dumb"), cwd=folder)
+        os.close(slave)
+        text = b""
+        try:
+            while True:
+                text += os.read(master, 4096)
+        except OSError:
+            pass
+        child.wait()
+    os.close(master)
+    return text.decode().replace("\r", "")
+
+
+# header, messages, summary and sentences break between words on a terminal, and there only
+text = wrapped(simulated + ["--lr", "0.1", "--lr", "0.2"])
+wide = [l for l in text.splitlines() if len(l) > 79 and " %  " not in l]
+check(not wide, f"wide lines on a terminal: {wide}")
+check(re.search(r"^  data      digits[^\n]*\n {12}\S", text, re.M), f"the header: {text}")
+check(re.search(r"^  worker time  [^\n]*\n {21}\S", text, re.M), f"the summary: {text}")
+plain, same = piped(simulated + ["--quiet"])[0], wrapped(simulated + ["--quiet"])
+check(plain.split() == same.split() and plain != same.replace("\n" + 21 * " ", "\n"),
+      f"other words on a terminal: {same}, and {plain}")
+check(re.search(r"^  worker time .* wasted$", plain, re.M), f"broken in a pipe: {plain}")
+small_race = ["race", "sync", "async", "--model", "quadratic", "--updates", "30", "--tune", "no",
+              "--quiet"]
+text = wrapped(small_race).split("\nmethod ")
+wide = [l for l in (text[0] + text[-1].split("\n\n", 1)[1]).splitlines() if len(l) > 79]
+check(not wide and "sorted by training loss" in text[0], f"a race on a terminal: {wide}, {text}")
+check(" ".join(wrapped(small_race).split()) == " ".join(piped(small_race)[0].split()),
+      "other words of a race on a terminal")
 
 
 def grows(text, what):
