@@ -13,79 +13,17 @@
 #define ARGS_MESSAGE 1024 /* longest message */
 #define ARGS_NAME 63      /* longest name that may be meant by another */
 #define ARGS_COLUMN 26    /* of the help, where texts begin */
-
-/* Bytes that follow the first one of a character in UTF-8; -1: it is no first byte. */
-static int args_following(unsigned char c) {
-    return c < 0x80 ? 0 : c < 0xc2 ? -1 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : -1;
-}
-
-/* Whether the environment names a locale of another character set, such as C. Without a locale,
- * terminals show UTF-8. */
-static bool args_is_ascii(void) {
-    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
-    const char *locale = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && (!locale || !*locale); i++)
-        locale = getenv(names[i]);
-    return locale && *locale && !strcasestr(locale, "utf-8") && !strcasestr(locale, "utf8");
-}
-
-/* What stands for a sign of ours in ASCII; NULL for other characters, which are a user's. */
-static const char *args_ascii(const char *c) {
-    static const char *const signs[][2] = {{"±", "+-"}, {"×", "x"},  {"µ", "u"},
-                                           {"≥", ">="}, {"≤", "<="}, {"…", "..."}};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (strncmp(c, signs[i][0], strlen(signs[i][0])) == 0) return signs[i][1];
-    return NULL;
-}
-
-char *cli_signs(char *text) {
-    char *to = text;
-    bool ascii = args_is_ascii();
-    for (const char *c = text; *c;) {
-        const char *sign = ascii ? args_ascii(c) : NULL;
-        if (!sign) {
-            *to++ = *c++;
-            continue;
-        }
-        c += args_following((unsigned char)*c) + 1;
-        while (*sign) *to++ = *sign++; /* which is not longer */
-    }
-    *to = '\0';
-    return text;
-}
-
-void cli_print_to(FILE *to, const char *text) {
-    bool ascii = args_is_ascii();
-    for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        int n = args_following(*c), i = 0;
-        while (i < n && (c[i + 1] & 0xc0) == 0x80) i++;
-        bool control = *c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0);
-        const char *sign = ascii ? args_ascii((const char *)c) : NULL;
-        if (sign)
-            fputs(sign, to);
-        else if (control && n == 0)
-            fprintf(to, "^%c", *c ^ 0x40);
-        else if (control || i != n)
-            fputc('?', to);
-        else
-            fwrite(c, 1, (size_t)n + 1, to);
-        c += i + 1;
-    }
-}
-
-void cli_print(const char *text) {
-    cli_print_to(stderr, text);
-}
+#define ARGS_USAGE 16     /* behind "usage: paceline " */
 
 /* Prints a line as a whole: those of other threads come before or after it. With several ranks, it
  * begins with "rank 3: "; rank 0 speaks for the whole run. */
 static void args_print_line(const char *kind, const char *entrant, const char *text) {
+    char line[2 * ARGS_MESSAGE] = "paceline: ";
+    if (pl_rank() > 0) cli_append(line, sizeof line, "rank %d: ", pl_rank());
+    cli_append(line, sizeof line, "%s%s%s%s", kind, entrant ? entrant : "", entrant ? ": " : "",
+               text);
     flockfile(stderr);
-    fputs("paceline: ", stderr);
-    if (pl_rank() > 0) fprintf(stderr, "rank %d: ", pl_rank());
-    fputs(kind, stderr);
-    if (entrant) fprintf(stderr, "%s: ", entrant);
-    cli_print(text);
+    cli_put(stderr, 2, line);
     fputc('\n', stderr);
     funlockfile(stderr);
 }
@@ -120,15 +58,6 @@ void cli_say(void *ctx, int level, const char *sentence) {
     args_print_line(level == PL_WARNING ? "warning: " : "", entrant, sentence);
 }
 
-void cli_append(char *out, size_t max, const char *fmt, ...) {
-    size_t used = strnlen(out, max);
-    if (used >= max) return;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(out + used, max - used, fmt, ap);
-    va_end(ap);
-}
-
 bool cli_shows_default(const struct pl_item_option *o) {
     return o->def[0] && !strstr(o->help, "(default");
 }
@@ -136,24 +65,6 @@ bool cli_shows_default(const struct pl_item_option *o) {
 bool cli_says_nothing(const struct pl_item_option *o) {
     bool word = isupper((unsigned char)o->type[0]) && isupper((unsigned char)o->type[1]);
     return word && !cli_shows_default(o); /* FILE, SPEC: the type says it all */
-}
-
-void cli_wrap(int at, int indent, const char *text) {
-    for (const char *word = text; *word;) {
-        int n = (int)strcspn(word, " "), wide = 0;
-        for (int i = 0; i < n; i++) wide += (word[i] & 0xc0) != 0x80; /* UTF-8 */
-        if (word != text && at + 1 + wide > 79) {
-            printf("\n%*s", indent, "");
-            at = indent;
-        } else if (word != text) {
-            putchar(' ');
-            at++;
-        }
-        printf("%.*s", n, word);
-        at += wide;
-        word += n + (word[n] == ' ');
-    }
-    putchar('\n');
 }
 
 /* --- help -------------------------------------------------------------------------------- */
@@ -204,13 +115,35 @@ static void args_print_option(void *ctx, const struct pl_item *item) {
     args_row(item->name, choice ? "" : o->type, text);
 }
 
+/* Paragraphs are wrapped; examples, which are indented, are printed as they are. */
+static void args_notes(const char *notes) {
+    char text[2 * ARGS_MESSAGE] = "";
+    for (const char *line = notes; *line;) {
+        int n = (int)strcspn(line, "\n");
+        bool prose = n > 0 && *line != ' ';
+        const char *next = line + n + (line[n] == '\n');
+        if (prose) cli_append(text, sizeof text, "%s%.*s", *text ? " " : "", n, line);
+        if (*text && (!prose || !*next)) {
+            cli_wrap(0, 0, text);
+            *text = '\0';
+        }
+        if (!prose) printf("%.*s\n", n, line);
+        line = next;
+    }
+}
+
 static void args_help(struct cli_args *a) {
     struct args_page page = {.args = a};
-    printf("paceline %s: %s\n\nusage: paceline %s\n\n", a->command, a->brief, a->usage);
+    int at = printf("paceline %s: ", a->command);
+    cli_wrap(at, 2, a->brief);
+    printf("\nusage: paceline ");
+    cli_wrap(ARGS_USAGE, ARGS_USAGE, a->usage);
+    putchar('\n');
     for (const struct cli_flag *f = a->flag; f && f->name; f++)
         args_row(f->name, f->value ? f->value : "", f->help);
     pl_list("option", args_print_option, &page);
-    printf("\n%s", a->notes);
+    putchar('\n');
+    args_notes(a->notes);
 }
 
 /* --- parsing ----------------------------------------------------------------------------- */

@@ -57,6 +57,18 @@ int cli_decimals(double within);
 /* Appends to the string in out[max] with snprintf; truncates, never overflows. */
 void cli_append(char *out, size_t max, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Appends n characters that are a word of a command, with quotes if a shell needs them. cli_word
+ * writes a whole word so, and returns `out`. */
+void cli_append_word(char *out, size_t max, const char *word, size_t n);
+const char *cli_word(char *out, size_t max, const char *word);
+
+/* Prints the text of a line, without its end, as cli_print does. On a terminal for which it is too
+ * long it is broken between words, and goes on after an indent; a file or a pipe gets one line.
+ * cli_put_lines prints lines with their ends. */
+void cli_put(FILE *to, int indent, const char *text);
+void cli_put_lines(FILE *to, int indent, const char *text);
+#define CLI_HEADER_INDENT 12 /* of the header of a run, where texts begin */
+
 /* --- arguments --------------------------------------------------------------------------- */
 
 /* A flag of a single command. Exactly one of the two targets is set. */
@@ -100,6 +112,7 @@ void cli_describe(const struct cli_command *command,
 /* Prints text with line breaks between words, for 79 columns. Further lines are indented; the first
  * one begins at column `at`. */
 void cli_wrap(int at, int indent, const char *text);
+void cli_wrap_command(int at, int indent, const char *text); /* with a \ before a line break */
 
 /* Scores the similarity of the n characters at `a` to the name `b` by the letters to change, or as
  * its beginning; 0 means not similar. */
@@ -180,7 +193,7 @@ void cli_progress_tell(int ended, int least);
 
 /* The process with the line shows how many runs of all are done, and in words what is under way;
  * in a file, a line per per cent. Only if their number is `known` there is a percentage, because it
- * would go down when there are more. */
+ * would go down when there are more; before that, a line of a file per tenth. */
 struct cli_progress_runs {
     int ended, least;
     double under_way; /* the shares of the others, added up */

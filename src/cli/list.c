@@ -7,6 +7,7 @@
 #define LIST_FAMILIES                                                                              \
     "method, policy, tuner, correct, reduce, optim, local, filter, schedule, model, data, "        \
     "partition, delay, attack, option"
+#define LIST_COLUMN 23 /* of a list, where descriptions begin */
 #define LIST_INDENT 14 /* of what is told about one member */
 
 /* --- lists --------------------------------------------------------------------------------- */
@@ -16,26 +17,38 @@ struct list_view {
     bool detailed;
 };
 
+/* More about a member, below its description. */
+static void list_more(const char *sign, const char *text) {
+    int at = printf("%*s%s", LIST_COLUMN + 2, "", sign);
+    cli_wrap(at, LIST_COLUMN + 4, text);
+}
+
 static void list_print(void *ctx, const struct pl_item *item) {
     struct list_view *v = ctx;
     if (!v->family || strcmp(v->family, item->family) != 0) {
-        printf("%s%s: %s\n", v->family ? "\n" : "", item->family, item->family_brief);
+        printf("%s%s: ", v->family ? "\n" : "", item->family);
+        cli_wrap((int)strlen(item->family) + 2, 2, item->family_brief);
         v->family = item->family;
     }
-    printf("  %-20s %s\n", item->name, item->brief);
+    int at = printf("  %-20s ", item->name);
+    cli_wrap(at, LIST_COLUMN, item->brief);
     if (!v->detailed) return;
     bool option = strcmp(item->family, "option") == 0;
-    if (item->detail[0] && !option) printf("  %-20s   = %s\n", "", item->detail);
+    char text[1000];
+    if (item->detail[0] && !option) list_more("= ", item->detail);
     for (size_t i = 0; i < item->n_options; i++) {
         const struct pl_item_option *o = &item->option[i];
         if (option && cli_says_nothing(o)) continue;
         if (option)
-            printf("  %-20s   %s%s%s\n", "", o->accepts, cli_shows_default(o) ? "; default " : "",
-                   cli_shows_default(o) ? o->def : "");
+            snprintf(text, sizeof text, "%s%s%s", o->accepts,
+                     cli_shows_default(o) ? "; default " : "", cli_shows_default(o) ? o->def : "");
         else
-            printf("  %-20s   %s=%s  %s; %s\n", "", o->name, o->def, o->help, o->accepts);
+            snprintf(text, sizeof text, "%s=%s  %s; %s", o->name, o->def, o->help, o->accepts);
+        list_more("", text);
     }
-    if (item->paper[0]) printf("  %-20s   [%s]\n", "", item->paper);
+    if (!item->paper[0]) return;
+    snprintf(text, sizeof text, "[%s]", item->paper);
+    list_more("", text);
 }
 
 /* --- one member ---------------------------------------------------------------------------- */
@@ -166,7 +179,10 @@ static void list_explain(const struct pl_item *item) {
         if (users.n > 12) cli_append(users.text, sizeof users.text, " and %d more", users.n - 12);
         list_say("methods", users.text);
     }
-    if (item->command[0]) printf("  %-*s%s\n", LIST_INDENT - 2, "try", item->command);
+    if (item->command[0]) {
+        printf("  %-*s", LIST_INDENT - 2, "try");
+        cli_wrap_command(LIST_INDENT, LIST_INDENT + 4, item->command);
+    }
 }
 
 static void list_consider(struct list_search *s, const char *name) {

@@ -29,8 +29,8 @@ static const struct cli_command main_commands[] = {
 
 static void main_help(FILE *out) {
     fprintf(out,
-            "Paceline %s: distributed SGD that keeps its pace when workers straggle, stall, "
-            "leave or lie.\n\nusage: paceline COMMAND [--NAME VALUE ...]\n\n",
+            "Paceline %s: distributed SGD that keeps its pace when workers straggle,\n"
+            "stall, leave or lie.\n\nusage: paceline COMMAND [--NAME VALUE ...]\n\n",
             pl_version());
     for (const struct cli_command *c = main_commands; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->brief);

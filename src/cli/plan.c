@@ -73,7 +73,7 @@ static void plan_print_row(const struct pl_plan_row *r) {
     plan_cell(r->staleness, 11, "%.4g");
     plan_cell(r->error_floor, 13, "%.4g");
     plan_cell(r->time_to_target, 15, r->time_to_target < 1000 ? "%.4g" : "%.0f");
-    printf("%s\n", r->best ? "  <- best K" : "");
+    printf("%s\n", r->best ? "  <- best K of this policy" : "");
 }
 
 /* By time to the target; rows that never reach it last, in their order. */

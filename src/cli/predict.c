@@ -68,8 +68,8 @@ int cli_predict(int argc, char **argv) {
                  "used). Names of classes, columns, categories and scaling are those of the "
                  "training\n"
                  "run, so DATA needs the features only: the target may be missing. Examples:\n\n"
-                 "  paceline train --data csv:flats.csv,target=price,task=regress --checkpoint "
-                 "saved\n"
+                 "  paceline train --data csv:flats.csv,target=price,task=regress \\\n"
+                 "      --checkpoint saved\n"
                  "  paceline predict saved --data csv:new.csv --out prices.csv\n"};
     return cli_with_setup(&args, argc, argv, predict_run, &out);
 }

@@ -17,7 +17,7 @@
 #define PROGRESS_LEAST 1e-3   /* seconds worth showing */
 #define PROGRESS_SHARE 0.01   /* of the run, or of its time so far, between two lines of a file, */
 #define PROGRESS_LINE 60      /* unless this many seconds have passed */
-#define PROGRESS_TENTH 0.1    /* of a run of a race, between two lines of a file */
+#define PROGRESS_TENTH 0.1    /* of a run of a race, or of runs whose number may grow */
 #define PROGRESS_LARGE 1e5    /* losses have an exponent from here on */
 #define PROGRESS_UPDATES 1000 /* the limit of a run that has no other */
 
@@ -283,9 +283,8 @@ void cli_progress_tell(int ended, int least) {
 /* Whether enough has been done for a line of a file. As long as the number of runs may grow, only
  * runs that ended count. */
 static bool progress_many_is_due(struct cli_progress *c, const struct cli_progress_runs *r) {
-    double now = cli_now(), step = PROGRESS_SHARE * r->least;
+    double now = cli_now(), step = (r->known ? PROGRESS_SHARE : PROGRESS_TENTH) * r->least;
     double done = r->ended + (r->known ? r->under_way : 0);
-    if (!r->known && step < 1) step = 1;
     if (done < c->done + step && !(r->known && done >= r->least && c->done < done) && now < c->next)
         return false;
     c->done = done;

@@ -141,10 +141,27 @@ static int race_end(const struct race *r) {
     int status = cli_race_plot(r, &drawn);
     if (status != CLI_OK || r->json) return status;
     putchar('\n');
+    char out[4 * RACE_PATH];
     if (drawn) printf("plot: %s/plot.svg   ", r->out);
     printf("curves and results: %s/*.jsonl\na page to look at: paceline report %s\n", r->out,
-           r->out);
+           cli_word(out, sizeof out, r->out));
     return CLI_OK;
+}
+
+/* Prints what all entrants share, and who they are. */
+static void race_header(const struct race *r, const char *header) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return;
+    fprintf(f, "%s  entrants ", header);
+    for (int i = 0; i < r->n; i++) fprintf(f, "%s%s", i ? ", " : " ", r->entrant[i].name);
+    fprintf(f, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
+            r->real ? "with real workers" : "simulated");
+    if (!r->serves && !r->real)
+        fprintf(f, "  at once   %d run%s\n", r->jobs, r->jobs > 1 ? "s" : "");
+    if (fclose(f) == 0) cli_put_lines(stderr, CLI_HEADER_INDENT, text);
+    free(text);
 }
 
 /* Prints what all entrants share, and leaves it in the folder. */
@@ -154,16 +171,15 @@ static int race_begin(struct race *r) {
     if (rc) return cli_fail(rc, "%s", pl_setup_why(r->setup));
     r->described = strdup(json);
     if (!r->described) return cli_fail(CLI_FAILED, "out of memory");
-    if (!r->quiet && !r->part && r->share == 0) {
-        fprintf(stderr, "%s  entrants ", header);
-        for (int i = 0; i < r->n; i++) fprintf(stderr, "%s%s", i ? ", " : " ", r->entrant[i].name);
-        fprintf(stderr, "\n  seeds     %d from %.0f, %s\n", r->n_seeds, r->first_seed,
-                r->real ? "with real workers" : "simulated");
-        if (!r->serves && !r->real)
-            fprintf(stderr, "  at once   %d run%s\n", r->jobs, r->jobs > 1 ? "s" : "");
-    }
+    if (!r->quiet && !r->part && r->share == 0) race_header(r, header);
     cli_race_describe(r, NULL);
     return CLI_OK;
+}
+
+static bool race_all_diverged(const struct race *r) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++) n += cli_race_diverged(r, &r->entrant[i]);
+    return n > 0 && n == r->n * r->n_seeds;
 }
 
 static int race_show(const struct race *r) {
@@ -216,14 +232,18 @@ static int race_run(struct race *r, const char *out, bool resumed) {
     }
     if (!r->part) status = race_show(r);
     if (cli_interrupted() && r->part) return CLI_INTERRUPTED;
+    char again[4 * RACE_PATH];
+    cli_word(again, sizeof again, r->out);
     if (cli_interrupted())
-        return cli_fail(CLI_INTERRUPTED, "interrupted; 'paceline race --resume %s' goes on",
-                        r->out);
+        return cli_fail(CLI_INTERRUPTED, "interrupted; 'paceline race --resume %s' goes on", again);
     if (status == CLI_OK && !r->part) status = race_end(r);
+    if (status == CLI_OK && !r->part && race_all_diverged(r))
+        return cli_fail(CLI_FAILED, "all %d runs diverged; try smaller learning rates",
+                        r->n * r->n_seeds);
     if (status != CLI_OK || failed == CLI_OK) return status;
     return cli_fail(failed,
                     "%d of %d runs have no result; 'paceline race --resume %s' repeats them",
-                    cli_race_missing(r), r->n * r->n_seeds, r->out);
+                    cli_race_missing(r), r->n * r->n_seeds, again);
 }
 
 /* Sets the demo's options; those given on the command line override them. */
@@ -313,9 +333,10 @@ static const char race_notes[] =
     "without an @lr races at the rate that served it best in simulated runs with seeds of\n"
     "their own, unless --lr or --tune no is given. Examples:\n\n"
     "  paceline race --demo\n"
-    "  paceline race sync kasync:k=4 gap-aware --data digits --target-accuracy 0.9 --time 2000\n"
+    "  paceline race sync kasync:k=4 gap-aware --data digits \\\n"
+    "      --target-accuracy 0.9 --time 2000\n"
     "  paceline race sync abs --target-accuracy 0.8 --time 500 --seeds 5\n"
-    "  paceline race --resume race ringmaster            add a method to a finished race\n"
+    "  paceline race --resume race ringmaster      # add a method to a finished race\n"
     "  paceline race sync abs --real --workers 4 --delay exp:mean=0.02 --time 5\n";
 
 /* The folder in which several processes meet. */

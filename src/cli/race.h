@@ -188,6 +188,10 @@ struct race_mean cli_race_time(const struct race *r, const struct race_entrant *
 struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
                                  const struct race_entrant *base);
 
+/* The factor against the baseline, as the table and the page show it: none if all that is known is
+ * a bound that says nothing. */
+struct race_mean cli_race_factor_shown(const struct race *r, const struct race_entrant *e);
+
 /* The entrants in the order of the leaderboard; returns how many have a result. */
 int cli_race_order(const struct race *r, const struct race_entrant *order[RACE_ENTRANTS]);
 

@@ -138,7 +138,7 @@ static json_t *file_row(const struct race *r, const struct race_entrant *e) {
                   file_real(cli_race_mean(e->lr, r->n_seeds).mean), "tuned", isfinite(e->tuned),
                   "runs", cli_race_done(r, e), "reached", cli_race_reached(r, e), "diverged",
                   cli_race_diverged(r, e), "time_to_target", file_mean(cli_race_time(r, e)),
-                  "factor", file_mean(cli_race_factor(r, e, cli_race_baseline(r))));
+                  "factor", file_mean(cli_race_factor_shown(r, e)));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(row, numbers[i].key,
                             file_mean(cli_race_mean(numbers[i].x, r->n_seeds)));

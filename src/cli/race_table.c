@@ -41,8 +41,7 @@ static struct race_mean race_plain(double x) {
     return (struct race_mean){.mean = x, .half = NAN, .n = isfinite(x)};
 }
 
-static void race_row(const struct race *r, const struct race_entrant *e,
-                     const struct race_entrant *base) {
+static void race_row(const struct race *r, const struct race_entrant *e) {
     int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
     int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
     int n_reached = cli_race_reached(r, e), n_diverged = cli_race_diverged(r, e);
@@ -50,7 +49,7 @@ static void race_row(const struct race *r, const struct race_entrant *e,
     race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
     if (r->target) {
         race_cell(cli_race_time(r, e), "%.4g", wide);
-        race_cell(cli_race_factor(r, e, base), "%.2f", wider);
+        race_cell(cli_race_factor_shown(r, e), "%.2f", wider);
     } else {
         race_cell(race_plain(cli_race_mean(e->per_update, r->n_seeds).mean), "%.4g", 11);
     }
@@ -66,7 +65,7 @@ static void race_row(const struct race *r, const struct race_entrant *e,
 }
 
 /* The rates that were tried, a line per entrant. */
-static void race_tried(const struct race *r) {
+static void race_tried(FILE *f, const struct race *r) {
     bool any = false, timed = false;
     for (int i = 0; i < r->n; i++)
         for (int j = 0; j < r->entrant[i].n_tried; j++) {
@@ -74,30 +73,31 @@ static void race_tried(const struct race *r) {
             timed = timed || isfinite(r->entrant[i].tried[j].seconds);
         }
     if (!any) return;
-    printf("\nlearning rates tried, and %s in simulated runs with other seeds:\n",
-           timed ? "seconds to target (-: longer than the best before it, or never)"
-                 : "the error at the end");
+    fprintf(f, "\nlearning rates tried, and %s in simulated runs with other seeds:\n",
+            timed ? "seconds to target (-: longer than the best before it, or never)"
+                  : "the error at the end");
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
         if (e->n_tried == 0) continue;
-        printf("%-*s", r->name_width, e->name);
+        fprintf(f, "%-*s", r->name_width, e->name);
         for (int j = 0; j < e->n_tried; j++) {
             double x = timed ? e->tried[j].seconds : e->tried[j].error;
             char text[32] = "-";
             if (isfinite(x)) snprintf(text, sizeof text, x < 1000 ? "%.3g" : "%.0f", x);
-            printf("  %.3g: %s", e->tried[j].lr, text);
+            fprintf(f, "  %.3g: %s", e->tried[j].lr, text);
         }
-        putchar('\n');
+        fputc('\n', f);
     }
 }
 
 /* How well times to the target are known. */
-static void race_resolution(const struct race *r) {
+static void race_resolution(FILE *f, const struct race *r) {
     double within = cli_race_within(r);
     if (within > 0)
-        printf("times to target known to %s %.1g s; ", cli_signs((char[]){"±"}), within);
+        fprintf(f, "times to target known to %s %.1g s; ", cli_signs((char[]){"±"}), within);
     else if (cli_race_arrived(r) != RACE_NONE)
-        printf("times to target of the first evaluation that meets it, refined to the update; ");
+        fprintf(f,
+                "times to target of the first evaluation that meets it, refined to the update; ");
 }
 
 /* The delay that --delay auto stands for. */
@@ -133,28 +133,38 @@ static const char *race_scored(const struct race *r) {
 }
 
 /* What raced, on what, and how the rows are sorted. */
-static void race_caption(const struct race *r) {
+static void race_caption(FILE *f, const struct race *r) {
     char *workload = cli_race_workload(r);
-    fputs(workload ? workload : "race", stdout);
+    fputs(workload ? workload : "race", f);
     free(workload);
     if (cli_number(r->setup, "target-accuracy") > 0)
-        printf("; target: test accuracy %g", cli_number(r->setup, "target-accuracy"));
+        fprintf(f, "; target: test accuracy %g", cli_number(r->setup, "target-accuracy"));
     if (cli_number(r->setup, "target-loss") > 0)
-        printf("; target: loss %g", cli_number(r->setup, "target-loss"));
-    printf("\nsorted by %s; ", cli_race_sorting(r));
-    race_resolution(r);
+        fprintf(f, "; target: loss %g", cli_number(r->setup, "target-loss"));
+    fprintf(f, "\nsorted by %s; ", cli_race_sorting(r));
+    race_resolution(f, r);
     if (r->n_seeds > 1)
-        printf("means of %d seeds with 95 %% intervals; ", r->n_seeds);
+        fprintf(f, "means of %d seeds with 95 %% intervals; ", r->n_seeds);
     else
-        fputs("one seed, so no intervals; ", stdout);
+        fputs("one seed, so no intervals; ", f);
     if (!cli_race_scores(r->setup)) {
-        fputs("there is no model to evaluate\n\n", stdout);
+        fputs("there is no model to evaluate\n\n", f);
         return;
     }
     const char *rates;
     cli_race_rates_are(r, &rates);
-    printf("%s; %s and training loss %s\n\n", rates, r->rates ? "test RMSE" : "test accuracy",
-           race_scored(r));
+    fprintf(f, "%s; %s and training loss %s\n\n", rates, r->rates ? "test RMSE" : "test accuracy",
+            race_scored(r));
+}
+
+/* Prints what `tell` writes, in lines that fit a terminal. */
+static void race_say(void (*tell)(FILE *, const struct race *), const struct race *r, int indent) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (f) tell(f, r);
+    if (f && fclose(f) == 0) cli_put_lines(stdout, indent, text);
+    free(text);
 }
 
 void cli_race_board(const struct race *r) {
@@ -164,7 +174,7 @@ void cli_race_board(const struct race *r) {
     char against[40] = "factor";
     if (base) snprintf(against, sizeof against, "x vs %.*s", wider - 5, base->name);
     if (n > 0) {
-        race_caption(r);
+        race_say(race_caption, r, 2);
         printf("%-*s %8s", r->name_width, "method", "lr");
         if (r->target)
             printf(" %*s %*s", wide, "s to target", wider, against);
@@ -173,14 +183,15 @@ void cli_race_board(const struct race *r) {
         printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
                "staleness", "wasted %", "idle %");
     }
-    for (int i = 0; i < n; i++) race_row(r, order[i], base);
+    for (int i = 0; i < n; i++) race_row(r, order[i]);
     for (int i = 0; i < r->n; i++)
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);
     char *verdict = cli_race_verdict(r);
-    if (verdict && *verdict) printf("\n%s", cli_signs(verdict));
+    if (verdict && *verdict) putchar('\n');
+    if (verdict) cli_put_lines(stdout, 2, verdict);
     free(verdict);
-    race_tried(r);
+    race_say(race_tried, r, r->name_width + 2);
 }
 
 /* --- simulated and real ------------------------------------------------------------------ */
@@ -241,11 +252,16 @@ void cli_race_prediction(const struct race *r) {
             n_right += real != 0 && real == simulated;
         }
     }
+    char text[160] = "";
     if (n_off) {
         qsort(off, (size_t)n_off, sizeof *off, race_compare);
-        printf("prediction error of s/update: median %.1f %%, maximum %.1f %%",
-               100 * off[n_off / 2], 100 * off[n_off - 1]);
+        cli_append(text, sizeof text,
+                   "prediction error of s/update: median %.1f %%, maximum %.1f %%",
+                   100 * off[n_off / 2], 100 * off[n_off - 1]);
     }
-    if (n_pairs) printf("; pairwise ranking correct in %d of %d cases", n_right, n_pairs);
+    if (n_pairs)
+        cli_append(text, sizeof text, "; pairwise ranking correct in %d of %d cases", n_right,
+                   n_pairs);
+    cli_put(stdout, 2, text);
     putchar('\n');
 }

@@ -13,7 +13,8 @@
 
 #include "race.h"
 
-#define VERDICT_MORE 1000 /* most seeds that a sentence asks for */
+#define VERDICT_MORE 1000  /* most seeds that a sentence asks for */
+#define VERDICT_VAGUE 100. /* a factor that is only known to be above 1/100 or below 100 */
 
 /* Two-sided 95 % quantile of Student's t. */
 static double race_t95(int degrees) {
@@ -135,6 +136,13 @@ struct race_mean cli_race_factor(const struct race *r, const struct race_entrant
     return m;
 }
 
+struct race_mean cli_race_factor_shown(const struct race *r, const struct race_entrant *e) {
+    struct race_mean m = cli_race_factor(r, e, cli_race_baseline(r));
+    bool vague = (m.bound == RACE_AT_LEAST && cli_race_shown(m) < 1 / VERDICT_VAGUE) ||
+                 (m.bound == RACE_AT_MOST && cli_race_shown(m) > VERDICT_VAGUE);
+    return vague ? cli_race_mean(NULL, 0) : m;
+}
+
 /* --- the order --------------------------------------------------------------------------- */
 
 enum race_arrived cli_race_arrived(const struct race *r) {
@@ -156,12 +164,18 @@ const char *cli_race_sorting(const struct race *r) {
     }
 }
 
+/* Whether the entrant has no place by its loss, because that of a run that diverged is none. */
+static bool race_only_diverged(const struct race *r, const struct race_entrant *e) {
+    return cli_race_reached(r, e) == 0 && cli_race_diverged(r, e) > 0;
+}
+
 /* Entrants that reached the target in every run are first, by time; then those that missed it in
- * some runs, fewest first; the others by loss. */
+ * some runs, fewest first; then the others by loss, and last those that diverged in some runs. */
 static double race_key(const struct race *r, const struct race_entrant *e) {
     struct race_mean t = cli_race_time(r, e), some = cli_race_mean(e->to_target, r->n_seeds);
     struct race_mean l = cli_race_mean(e->loss, r->n_seeds);
     if (some.n > 0) return (t.n > 0 ? t : some).mean + 1e12 * (cli_race_done(r, e) - some.n);
+    if (race_only_diverged(r, e)) return 1e30 * cli_race_diverged(r, e);
     return 1e18 * (l.n > 0 ? 1 + l.mean : 1e9);
 }
 
@@ -368,6 +382,7 @@ static int race_say_first(FILE *f, const struct race *r, const struct race_entra
                           int n) {
     bool timed = cli_race_reached(r, order[0]) > 0;
     int level = 1;
+    while (!timed && n > 1 && race_only_diverged(r, order[n - 1])) n--;
     if (n == 1) {
         race_say_alone(f, r, order[0]);
         return 1;
@@ -430,8 +445,8 @@ static bool race_never_came(const struct race *r, const struct race_entrant *e) 
     return cli_race_reached(r, e) == 0 && cli_race_diverged(r, e) == 0;
 }
 
-static bool race_diverged(const struct race *r, const struct race_entrant *e) {
-    return cli_race_diverged(r, e) > 0;
+static bool race_always_diverged(const struct race *r, const struct race_entrant *e) {
+    return cli_race_diverged(r, e) == cli_race_done(r, e);
 }
 
 static bool race_did_not_run(const struct race *r, const struct race_entrant *e) {
@@ -463,18 +478,21 @@ char *cli_race_verdict(const struct race *r) {
     if (!f) return NULL;
     bool reached = cli_race_reached(r, order[0]) > 0;
     if (r->target && !reached) race_say_missed(f, r, order, n);
-    if (race_diverged(r, order[0]) && !reached)
-        ; /* the lowest loss of runs that all diverged says nothing */
+    if (race_only_diverged(r, order[0]))
+        ; /* all entrants diverged: a lowest loss says nothing */
     else if (reached || cli_race_mean(order[0]->loss, r->n_seeds).n > 0)
         said = race_say_first(f, r, order, n);
     if (reached) race_say_baseline(f, r, order, said > 1 ? said : 2);
     for (int i = 0; i < n; i++) {
         int here = cli_race_reached(r, order[i]), done = cli_race_done(r, order[i]);
+        int lost = cli_race_diverged(r, order[i]);
         if (here > 0 && here < done)
             fprintf(f, "%s reached the target in %d of %d runs.\n", order[i]->name, here, done);
+        if (lost > 0 && lost < done)
+            fprintf(f, "%s diverged in %d of %d runs.\n", order[i]->name, lost, done);
     }
     if (reached) race_say_all(f, r, order, n, race_never_came, "did not reach the target.");
-    race_say_all(f, r, order, n, race_diverged, "diverged.");
+    race_say_all(f, r, order, n, race_always_diverged, "diverged.");
     race_say_absent(f, r);
     if (race_untuned(r)) race_say_rates(f, r);
     return fclose(f) == 0 ? text : NULL;

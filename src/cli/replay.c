@@ -50,7 +50,8 @@ int cli_replay(int argc, char **argv) {
             "--log, --events and --record do not change the run. With any other option, the run\n"
             "is simulated with the recorded options and task times, except for the options\n"
             "given. Examples:\n\n"
-            "  paceline simulate --method kasync:k=2 --data digits --updates 200 --record run.rec\n"
+            "  paceline simulate --method kasync:k=2 --data digits --updates 200 \\\n"
+            "      --record run.rec\n"
             "  paceline replay run.rec --events events.txt\n"
             "  paceline replay run.rec --method sync\n"};
     return cli_with_setup(&args, argc, argv, replay_run, &how);

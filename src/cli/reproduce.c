@@ -183,7 +183,9 @@ static void reproduce_hint(const struct reproduce *p) {
     for (int i = 0; i < p->claims.n_settings; i++) {
         const struct claim_setting *s = &p->claims.setting[i];
         if (!p->results[i] || !s->race) continue;
-        printf("   curves: paceline report %s/%s/%s", p->out, form, s->name);
+        char folder[1000], word[4 * sizeof folder];
+        snprintf(folder, sizeof folder, "%s/%s/%s", p->out, form, s->name);
+        printf("   curves: paceline report %s", cli_word(word, sizeof word, folder));
         break;
     }
     putchar('\n');

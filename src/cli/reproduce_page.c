@@ -10,17 +10,6 @@
 
 #define PAGE_WORDS 96
 
-/* Appends n characters, which are a word of a command, with quotes if a shell needs them. */
-static void page_word(char *out, size_t max, const char *word, size_t n) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_@%+=:,./-";
-    bool quoted = strspn(word, plain) < n;
-    cli_append(out, max, "%s%s", *out ? " " : "", quoted ? "'" : "");
-    for (size_t i = 0; i < n; i++)
-        cli_append(out, max, "%s", word[i] == '\'' ? "'\\''" : (char[]){word[i], '\0'});
-    if (quoted) cli_append(out, max, "'");
-}
-
 void cli_setting_command(const struct reproduce *p, const struct claim_setting *s, char *out,
                          size_t max) {
     const char *const text[] = {s->program ? "" : "paceline", s->program ? s->program : s->race,
@@ -30,7 +19,8 @@ void cli_setting_command(const struct reproduce *p, const struct claim_setting *
         const char *word = text[i] ? text[i] : "";
         for (size_t n; *(word += strspn(word, " ")); word += n) {
             n = strcspn(word, " ");
-            page_word(out, max, word, n);
+            if (*out) cli_append(out, max, " ");
+            cli_append_word(out, max, word, n);
         }
     }
 }

@@ -22,7 +22,7 @@ int cli_serve(int argc, char **argv) {
             "  paceline work server.lab:7070 --keys alice   # there\n\n"
             "A standby gets the run from the server that it follows, and takes over if that dies:"
             "\n\n"
-            "  paceline serve --standby https://server.lab:7070 --listen other.lab:7070 --keys "
-            "keys\n"};
+            "  paceline serve --standby https://server.lab:7070 --listen other.lab:7070 \\\n"
+            "      --keys keys\n"};
     return cli_one_run(&args, argc, argv, pl_train);
 }

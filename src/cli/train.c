@@ -14,8 +14,8 @@ int cli_train(int argc, char **argv) {
                  "second signal ends the program at once."
                  "\n'paceline list' shows methods, policies, laws and their options. Examples:\n\n"
                  "  paceline train --method abs --workers 4 --time 20\n"
-                 "  paceline train --data digits --delay '3*const:t=0.01|const:t=0.05' --record "
-                 "run.rec\n"
+                 "  paceline train --data digits --delay '3*const:t=0.01|const:t=0.05' \\\n"
+                 "      --record run.rec\n"
                  "  paceline train --data digits --checkpoint saved --resume auto --respawn\n"};
     return cli_one_run(&args, argc, argv, pl_train);
 }

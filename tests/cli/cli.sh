@@ -114,6 +114,7 @@ works plan --workers 8 --delay exp:mean=1
 [ "$(grep -c '^ *[0-9]*  k' out)" -le 8 ] || fail "plan shows more than the best few: $(cat out)"
 grep -q '^assumed: exp:mean=1, .* lr 0.1, batch 32' out || fail "plan does not say what it assumes"
 grep -q '^plan cannot know which is best: --policy k' out || fail "plan knows too much: $(cat out)"
+! grep -q '<- best K$' out && grep -q '<- best K of this policy$' out || fail "plan: $(cat out)"
 grep -q '^  paceline race k.* --workers 8 --delay ' out || fail "plan has no race: $(cat out)"
 works plan --workers 8 --delay exp:mean=1 --all
 [ "$(grep -c '^ *[0-9]*  k' out)" -eq 32 ] || fail "plan --all does not show all"

@@ -38,11 +38,31 @@ shows "usage: paceline COMMAND" help
 "$PACELINE" help train race >out 2>err && fail "help takes two commands"
 for command in train simulate race; do
     "$PACELINE" help $command >out
-    wide=$(awk 'length > 90' out)
-    [ -z "$wide" ] || fail "help $command has wide lines: $wide"
     for heading in Method Workers "Model, data and learning rate" Limits Files; do
         grep -q "^$heading" out || fail "help $command has no heading $heading"
     done
+done
+
+# narrow FILE WHAT: no line is wider than a terminal of 80 columns
+narrow() {
+    wide=$(LC_ALL=C tr -d '\200-\277' <"$1" | awk 'length > 79') # characters, not bytes
+    [ -z "$wide" ] || fail "$2 has wide lines: $wide"
+}
+"$PACELINE" help >all
+narrow all help
+for command in $(sed -n 's/^  \([a-z]*\)  .*/\1/p' all); do
+    "$PACELINE" help "$command" >out
+    narrow out "help $command"
+done
+"$PACELINE" list >all
+narrow all list
+for family in $(sed -n 's/^\([a-z]*\): .*/\1/p' all); do
+    "$PACELINE" list "$family" >out
+    narrow out "list $family"
+done
+for name in $(sed -n '/^method:/,/^$/s/^  \([a-z][^ ]*\) .*/\1/p' all); do
+    "$PACELINE" list "$name" >out
+    narrow out "list $name"
 done
 
 echo "-- the manual"

@@ -24,12 +24,13 @@ def size(fd, columns):
 
 def without_header(text):
     """Leaves out the lines that say what the run is; lines of progress are not indented by two."""
-    return re.sub(r"^paceline [^:]*: (train|serve|simulate|race), run.*?\n(  \S.*?\n)*", "", text)
+    return re.sub(r"^paceline [^:]*: (train|serve|simulate|race), run.*?\n((  | {12})\S.*?\n)*", "",
+                  text)
 
 
 def without_warnings(text):
     """Leaves out messages above the line of progress: a busy machine makes workers slow."""
-    return re.sub(r"(\r\x1b\[J)?paceline: warning: [^\n]*\n", "", text)
+    return re.sub(r"(\r\x1b\[J)?paceline: warning: [^\n]*\n(  [^\n]*\n)*", "", text)
 
 
 def on_terminal(arguments, columns, term="xterm", then=None, after=0.9):
@@ -139,6 +140,44 @@ check(len(re.findall(r"^  tuned (?:a?sync): lr [\d.]+, the best of \d+$", err, r
 check(len(re.findall(r"^[12]/2 a?sync  [\d.]+ s  loss", err, re.M)) == 2, f"race: {err!r}")
 
 
+def wrapped(arguments):
+    """What a terminal of 80 columns without a cursor gets."""
+    master, slave = pty.openpty()
+    size(slave, 80)
+    with tempfile.TemporaryDirectory() as folder:
+        child = subprocess.Popen([PACELINE] + arguments, stdin=slave, stdout=slave, stderr=slave,
+                                 env=dict(os.environ, TERM="dumb"), cwd=folder)
+        os.close(slave)
+        text = b""
+        try:
+            while True:
+                text += os.read(master, 4096)
+        except OSError:
+            pass
+        child.wait()
+    os.close(master)
+    return text.decode().replace("\r", "")
+
+
+# header, messages, summary and sentences break between words on a terminal, and there only
+text = wrapped(simulated + ["--lr", "0.1", "--lr", "0.2"])
+wide = [l for l in text.splitlines() if len(l) > 79 and " %  " not in l]
+check(not wide, f"wide lines on a terminal: {wide}")
+check(re.search(r"^  data      digits[^\n]*\n {12}\S", text, re.M), f"the header: {text}")
+check(re.search(r"^  worker time  [^\n]*\n {21}\S", text, re.M), f"the summary: {text}")
+plain, same = piped(simulated + ["--quiet"])[0], wrapped(simulated + ["--quiet"])
+check(plain.split() == same.split() and plain != same.replace("\n" + 21 * " ", "\n"),
+      f"other words on a terminal: {same}, and {plain}")
+check(re.search(r"^  worker time .* wasted$", plain, re.M), f"broken in a pipe: {plain}")
+small_race = ["race", "sync", "async", "--model", "quadratic", "--updates", "30", "--tune", "no",
+              "--quiet"]
+text = wrapped(small_race).split("\nmethod ")
+wide = [l for l in (text[0] + text[-1].split("\n\n", 1)[1]).splitlines() if len(l) > 79]
+check(not wide and "sorted by training loss" in text[0], f"a race on a terminal: {wide}, {text}")
+check(" ".join(wrapped(small_race).split()) == " ".join(piped(small_race)[0].split()),
+      "other words of a race on a terminal")
+
+
 def grows(text, what):
     """Runs that are done, and per cent of them, never become fewer; while their number may grow
     there is no percentage, which would go back, and no time that is left."""
@@ -154,6 +193,10 @@ def grows(text, what):
 told = grows(err, "a race in a pipe")
 check(any(l[1] and "tuning " in l[4] for l in told), f"tuning in a pipe: {err!r}")
 check(told and told[-1][0] == told[-1][2] and told[-1][3] == "100", f"the end of a race: {err!r}")
+err = piped(["race", "sync", "async", "kasync", "abs", "--model", "quadratic", "--updates", "30",
+             "--seeds", "5"])[1]
+unsure = [l for l in grows(err, "many runs in a pipe") if l[1]]
+check(0 < len(unsure) <= 12, f"{len(unsure)} lines before the number of runs is known: {err!r}")
 err = piped(["race", "sync", "async", "--model", "quadratic", "--updates", "30", "--tune", "no"])[1]
 told = grows(err, "a race that is not tuned")
 check(told and all(l[2] == "2" for l in told), f"a race that is not tuned: {err!r}")
@@ -166,15 +209,17 @@ check(piped(["race", "sync", "--model", "quadratic", "--updates", "30", "--quiet
 
 # a run that is resumed has the limits of its checkpoint
 with tempfile.TemporaryDirectory() as folder:
+    folder = os.path.join(folder, "two words")
     child = subprocess.Popen([PACELINE] + RUN + ["--time", "3", "--checkpoint", folder],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while b" % " not in child.stderr.readline():
         check(child.poll() is None, "a run without progress")
     child.send_signal(signal.SIGINT)
-    child.communicate()
+    out = child.communicate()[0].decode()
+    check(f"(--resume '{folder}' continues)" in out, f"not for a shell: {out}")
     err = piped(["train", "--resume", folder, "--eval-every", "0.2"])[1]
     shown = re.findall(r"^ *(\d+) %  ([\d.e-]+) s ", err, re.M)
-    check(shown and all(abs(int(p) - min(100, 100 * float(t) / 3)) <= 1 for p, t in shown),
+    check(shown and all(abs(int(p) - min(100, 100 * float(t) / 3)) < 1.1 for p, t in shown),
           f"the progress of a resumed run: {err}")
 
 # nobody reads standard error: the run goes on

@@ -134,7 +134,10 @@ echo "-- headings name no data if there are none, and progress shows the point o
 works race sync async --model none --updates 30 --workers 3 --delay exp:mean=1 --out none
 has '^simulated race: model none, workers 3'
 has '^sorted by the order in which they were given; .* there is no model to evaluate$'
+works race sync async --model quadratic --tune no --updates 30 --out 'two words'
+has "paceline report 'two words'\$"
 works race sync async --model quadratic --tune no --updates 30 --out bowl
+has '^a page to look at: paceline report bowl$'
 has '^simulated race: model quadratic, workers'
 # shellcheck disable=SC2086
 works race async --tune no $small --target-accuracy 0.5 --time 400 --dashboard 0 --out shown
@@ -361,12 +364,27 @@ has '^async .* 4\.00 (0\.00 to 26727)  '
 has 'cannot be told apart with 2 seeds; about [0-9]* more'
 took sync 2 8 null # it had not arrived when it ended: what is known is the lower end
 works race --resume wild
-has '^async .* ≥ 0\.00 '
+has '^async .*  - ' # what is known is far below 1 and says nothing
+! grep -q '≥ 0\.00' out || fail "a factor that says nothing: $(cat out)"
+tr -d ' \n' <wild/race.json |
+    grep -q '"method":"async",[^{]*{[^}]*},"factor":{"mean":null' ||
+    fail "race.json has a factor that says nothing: $(cat wild/race.json)"
 
 echo "-- divergence"
 works race sync@lr=0.5 async@lr=60 --data digits:samples=300,test=50 --model mlp --workers 3 \
-    --updates 40 --out apart
-has 'diverged in 1 of 1 runs'
+    --updates 40 --seeds 2 --out apart
+has 'diverged in 2 of 2 runs'
+has '^async@lr=60 diverged\.$'
+# if one of two runs did, the entrant has no place among the losses
+sed -i '/"entrant":"async@lr=60".*"seed":1\.0/s/"diverged":true/"diverged":false/' \
+    apart/results.jsonl
+works race --resume apart
+has '^async@lr=60 diverged in 1 of 2 runs\.$'
+has '^sync@lr=0.5 had a training loss of .* at the end, with 2 seeds'
+! grep -q '^async@lr=60 diverged\.$\|lowest training loss' out || fail "one of two: $(cat out)"
+"$PACELINE" race sync async --lr 300 --data digits:samples=300,test=50 --workers 3 --updates 40 \
+    --out none-left >out 2>err && fail "all runs diverged: status 0"
+grep -q 'all 2 runs diverged; try smaller learning rates' err || fail "all diverged: $(cat err)"
 "$PACELINE" simulate --data digits:samples=300,test=50 --model mlp --lr 60 \
     --workers 3 --updates 40 >out 2>err &&
     fail "a run that diverged: status 0"

@@ -1,5 +1,6 @@
 /* Messages of several threads, such as those of a server's connections, are whole lines. */
 #include "cli/args.c"
+#include "cli/text.c"
 
 #include <pthread.h>
 

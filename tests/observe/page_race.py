@@ -183,3 +183,43 @@ def resolution(b: browser.Browser) -> None:
     open_page(b, "alone.html")
     text = b.run("document.querySelector('#verdict').textContent")
     check("after 1.0 ± 0.08 s." in text, "a run alone: " + text)
+
+
+def figures(b: browser.Browser) -> None:
+    """Two evaluations at one time are a step; K that fell, and staleness beyond the bins, are named."""
+    paceline(
+        "simulate --method async --data digits:samples=300,test=50 --model softmax --workers 2 "
+        "--target-accuracy 0.7 --updates 60 --log-dir steps"
+    )
+    with open("steps/points.jsonl") as f:
+        point = json.loads(f.readline())
+    values = ((0, 0.1), (10, 0.6), (20, 0.4), (20, 0.9))
+    with open("steps/points.jsonl", "w") as f:
+        for i, (t, accuracy) in enumerate(values):
+            loss = 1 - accuracy
+            new = dict(point, time=t, updates=i, loss=loss, test_loss=loss, test_accuracy=accuracy)
+            f.write(json.dumps(new) + "\n")
+    with open("steps/history.json") as f:
+        history = json.load(f)
+    history["knobs"] = [[0, 2, None], [5, 1, None]]
+    history["staleness"] = {"mean": 10, "max": 83, "bins": [[0, 50], [63, 5], [64, 5]]}
+    history["time"] = 20
+    with open("steps/history.json", "w") as f:
+        json.dump(history, f)
+    paceline("report steps -o steps.html")
+    open_page(b, "steps.html")
+    chart = "Page.parts.find(p => p.id === '%s').chart.u"
+    metric = b.run(chart % "metric" + ".data.slice(0, 2).map(x => [...x])")
+    lo, hi = metric[1][0], max(metric[1])
+    drawn_values = [0.1 + 0.8 * (y - lo) / (hi - lo) for y in metric[1]]
+    check(
+        [round(x, 6) for x in drawn_values] == [0.1, 0.6, 0.4, 0.9]
+        and metric[0][2] == metric[0][3],
+        "two evaluations at one time: %s" % metric,
+    )
+    loss = b.run(chart % "knobs" + ".data[3].slice(-2)")
+    check(loss[0] > loss[1], "the loss beside K has no step: %s" % loss)
+    said = b.run("document.querySelector('#knobs .readout').textContent")
+    check(said.startswith("Blue: K, between 1 and 2."), "K that fell: " + said)
+    labels = b.run(chart % "staleness" + ".axes[0]._values")
+    check(labels[-1] == "64+" and "63" not in labels, "bins: %s" % labels)

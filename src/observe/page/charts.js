@@ -211,12 +211,14 @@ const Charts = (() => {
     return { u, box, resize: () => u.setSize({ width: Math.max(240, box.clientWidth), height: options.height }) };
   }
 
-  /* The value of a run at a time; after its end the last value, before its first point nothing. */
+  /* The value of a run at a time; after its end the last value, before its first point nothing. A time that is
+   * there twice has the first value of the run at that time, and then the last. */
   function sample(points, value, times) {
     const out = new Array(times.length).fill(null), known = points.filter(p => Number.isFinite(value(p)));
     let j = 0;
     times.forEach((t, i) => {
-      while (j < known.length && known[j].time <= t) j++;
+      const one = times[i + 1] === t;
+      while (j < known.length && known[j].time <= t && !(one && j && known[j - 1].time === t)) j++;
       if (j === 0) return;
       const a = known[j - 1], b = known[j];
       out[i] = b && b.time > a.time ? value(a) + (value(b) - value(a)) * (t - a.time) / (b.time - a.time) : value(a);
@@ -224,9 +226,13 @@ const Charts = (() => {
     return out;
   }
 
-  function thin(times, max) {
+  /* The times to draw, in order. A time at which one of the lists of points has two is there twice: a step. */
+  function thin(times, max, lists) {
     const sorted = [...new Set(times)].sort((a, b) => a - b), every = Math.ceil(sorted.length / max);
-    return sorted.filter((_, i) => i % every === 0 || i === sorted.length - 1);
+    const steps =
+      new Set(lists.flatMap(l => l.filter((p, i) => i && l[i - 1].time === p.time).map(p => p.time)));
+    return sorted.filter((t, i) => i % every === 0 || i === sorted.length - 1 || steps.has(t))
+      .flatMap(t => (steps.has(t) ? [t, t] : [t]));
   }
 
   /* Student's t: 97.5 %, as in the tables of a race. */
@@ -242,11 +248,11 @@ const Charts = (() => {
    * where its last run ended. */
   function curves(groups, metric, log) {
     const value = metric.value;
-    const known =
-      groups.flatMap(g => g.runs.flatMap(r => r.points.filter(p => Number.isFinite(value(p))).map(p => p.time)));
+    const lists = groups.flatMap(g => g.runs.map(r => r.points.filter(p => Number.isFinite(value(p)))));
+    const known = lists.flat().map(p => p.time);
     const first =
       log ? extent(known)[1] / 1000 : 0; /* a first evaluation long before the others would leave the figure empty */
-    const times = thin(known.filter(t => t >= first), 2000);
+    const times = thin(known.filter(t => t >= first), 2000, lists);
     const [lowest, highest] =
       extent(groups.flatMap(g => g.runs.flatMap(r => r.points.map(value).filter(Number.isFinite))));
     const series = groups.map(g => {
@@ -353,7 +359,7 @@ const Charts = (() => {
   function knobs(parent, run, onView) {
     const h = run.history, end = h.time, bounded = h.knobs.some(k => Number.isFinite(k.bound));
     const points = run.points.filter(p => Number.isFinite(p.loss) && p.time <= end);
-    const times = thin([0, end, ...h.knobs.map(k => k.time), ...points.map(p => p.time)], 6000);
+    const times = thin([0, end, ...h.knobs.map(k => k.time), ...points.map(p => p.time)], 6000, [points]);
     let j = 0;
     const k = [], bound = [];
     for (const t of times) {
@@ -403,7 +409,7 @@ const Charts = (() => {
 
   function legendText(k, bound, bounded, loss) {
     const [lo, hi] = extent(k.filter(x => x !== null));
-    return `Blue: K, ${lo === hi ? `always ${lo}` : `from ${lo} to ${hi}`}. ${
+    return `Blue: K, ${lo === hi ? `always ${lo}` : `between ${lo} and ${hi}`}. ${
       bounded ? "Dashed: the staleness bound." : "There is no staleness bound."}${loss ? " Thin: training loss." : ""}`;
   }
 
@@ -414,10 +420,13 @@ const Charts = (() => {
     for (let i = 0; i <= Math.min(top, 63); i++) dense.push([i, (bins.find(b => b[0] === i) || [0, 0])[1]]);
     dense.push(...bins.filter(b => b[0] >= 64));
     const xs = dense.map((_, i) => i), ys = dense.map(b => b[1] / all);
+    const last = dense.length - 1, every = Math.ceil(dense.length / 10);
     const name = i =>
-      (dense[i] ? (dense[i][0] < 64 ? String(dense[i][0])
-                                    : (top < 64 ? String(dense[i][0]) : `${dense[i][0]}–${2 * dense[i][0] - 1}`))
-                : "");
+      (!dense[i]           ? ""
+         : dense[i][0] < 64 ? String(dense[i][0])
+         : i === last       ? `${dense[i][0]}+`
+                            : `${dense[i][0]}–${2 * dense[i][0] - 1}`);
+    const marks = xs.filter(i => i === last || (i % every === 0 && last - i > every / 2));
     return plot(
       parent, {
         height: 220,
@@ -427,8 +436,8 @@ const Charts = (() => {
           axis({
             label: "staleness (updates)",
             size: 30,
-            splits: () => xs.filter((_, i) => i % Math.ceil(dense.length / 10) === 0),
-            values: (u, v) => v.map(i => (dense[i] ? String(dense[i][0]) : ""))
+            splits: () => marks,
+            values: (u, v) => v.map(name)
           }),
           axis({
             label: "share of results",

@@ -12,7 +12,7 @@ const Page = (() => {
 
   /* --- the verdict ---------------------------------------------------------------------------- */
 
-  const { plural, workload, loadVerdict, coreWait, timeVerdict } = Sentences;
+  const { plural, inSome, workload, loadVerdict, coreWait, timeVerdict } = Sentences;
 
   function verdict() {
     const s = make("section", { id: "verdict", "aria-label": "Verdict" }, main), out = [], many = loads.length > 1;
@@ -80,7 +80,7 @@ const Page = (() => {
     load.groups.forEach((g, i) => {
       const row = make("tr", {}, body), name = make("td", {}, row);
       make("span", { class: "swatch", style: `background:var(--c${i % 8})` }, name);
-      name.append(g.name + (g.diverged ? " (diverged)" : ""));
+      name.append(g.name + (g.diverged ? ` (diverged${inSome(g)})` : ""));
       for (const [, cell] of all) make("td", { class: "number" }, row, cell(g));
     });
     if (load.groups.some(g => g.standing && Number.isFinite(g.standing.loss.mean)) && load.race.sortedBy)

@@ -19,14 +19,16 @@ const Sentences = (() => {
     return parts.join(", ");
   }
 
+  const inSome = g => (g.diverged < g.runs.length ? ` in ${g.diverged} of ${g.runs.length} runs` : "");
+
   /* What became of runs that no race compared: a sentence each, and no word about which is better. */
   function groupVerdict(g) {
     const run = g.runs[0], h = run.history, metric = Data.METRICS[g.metric], time = Format.time(g),
           loss = run.points.map(p => p.loss).filter(Number.isFinite);
     const goal = `a ${Data.METRICS[g.targetMetric].name} of ${Format.metric(g.target)}`;
     if (g.diverged)
-      return `${g.name} diverged${
-        loss.length > 1
+      return `${g.name} diverged${inSome(g)}${
+        loss.length > 1 && g.diverged === g.runs.length
           ? `: its training loss went from ${Format.metric(loss[0])} to ${Format.metric(loss[loss.length - 1])}`
           : ""}.`;
     if (g.times.length) return `${g.name} reached ${goal} ${g.times.length === g.runs.length ? "after " : ""}${time}.`;
@@ -88,5 +90,5 @@ const Sentences = (() => {
         } when the run ended.`);
   }
 
-  return { plural, workload, loadVerdict, coreWait, timeVerdict };
+  return { plural, inSome, workload, loadVerdict, coreWait, timeVerdict };
 })();
