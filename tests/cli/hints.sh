@@ -66,6 +66,17 @@ says "did you mean 0.1?" train --lr 0,1
 says "did you mean 1000?" train --updates 1,000
 says "--method needs a value" train --method ''
 
+echo "-- standard output where it is not possible"
+for flag in "simulate --record" "train --history" "replay --record"; do
+    # shellcheck disable=SC2086
+    says "takes the name of a file; - cannot be used here" $flag -
+done
+for flag in "train --log-dir" "train --checkpoint" "race --out" "race -o" "keys --out"; do
+    # shellcheck disable=SC2086
+    says "takes the name of a folder; - cannot be used here" $flag -
+done
+[ ! -e - ] || fail "a file or a folder called -"
+
 echo "-- a flag that is given twice"
 "$PACELINE" simulate --model none --updates 5 --workers 3 --workers=2 --json >out 2>err ||
     fail "$(cat err)"

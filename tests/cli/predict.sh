@@ -73,6 +73,12 @@ refused "add missing=fill" flowers --data csv:new.csv
 predict filled flowers --data csv:new.csv,missing=fill
 printf 'petals,colour\n1,red\n' >new.csv
 refused "did you mean 'petals'" flowers --data csv:new.csv
+for out in "--out -" "-o -" --out=-; do
+    # shellcheck disable=SC2086
+    predict stream flowers --data csv:test.csv $out
+    cmp -s all stream && [ ! -s err ] && [ ! -e - ] || fail "$out: $(ls), $(cat err)"
+done
+refused "predict needs the rows to predict: paceline predict CHECKPOINT --data csv:FILE" flowers
 refused "already exists and will not be overwritten" flowers --data csv:new.csv --out new.out
 
 step "numbers, in their own unit"
@@ -100,7 +106,7 @@ sed 1d svm | cut -d, -f1 >got
 cut -d' ' -f1 b.svm | paste - got | awk '$1 == $2 { n++ } END { exit n != 100 }' ||
     fail "not all sparse rows are right"
 train digits --data digits:samples=500,test=100 --model softmax --updates 50
-predict pictures digits
+predict pictures digits --data digits:samples=500,test=100
 [ "$(wc -l <pictures)" -eq 101 ] || fail "$(wc -l <pictures) lines of pictures"
 
 step "ratings, by their ids"
