@@ -53,7 +53,15 @@ touch file
 says 1 "paceline: log directory 'file/logs' cannot be created" \
     simulate --model none --updates 5 --log-dir file/logs
 printf 'a,label\n1,0\n2,0\n' >one.csv
-says 1 "has 1 different target; " simulate --data csv:one.csv --updates 1
+says 1 "one.csv: all rows have the same target; there must be 2 classes or more" \
+    simulate --data csv:one.csv --updates 1
+
+awk 'BEGIN { print "a,width"; for (i = 0; i < 300; i++) print i "," i % 184 }' >many.csv
+says 1 "the target 'width' (the last column) has 184 different numbers in 300 rows, too many" \
+    simulate --data csv:many.csv --updates 1
+says 1 "; if another column is the target, add target=NAME" simulate --data csv:many.csv --updates 1
+"$PACELINE" simulate --data csv:many.csv,task=regress --model linear --updates 1 >out 2>err
+grep -q ', 1 feature, a number to predict' err || fail "one feature: $(cat err)"
 
 step "which commands have an option"
 says 2 "commands that have it: simulate, race, replay" train --net latency=1

@@ -70,6 +70,11 @@ grep -qx 'paceline: wrote 2 rows to new.out' err || fail "what was written is no
 [ "$(cut -c1-5 new.out | tr '\n' ' ')" = 'predi rose, "lily ' ] || fail "$(cat new.out)"
 printf 'petal,colour\n,red\n' >new.csv
 refused "add missing=fill" flowers --data csv:new.csv
+refused "make missing texts a category" flowers --data csv:new.csv,ignore=petal
+! grep -q 'ignore=' err || fail "a column that the model needs: $(cat err)"
+printf 'petal,colour\nmaybe,red\n' >odd.csv
+refused "as in the rows of the training; replace it, or empty the field" flowers --data csv:odd.csv
+! grep -q 'ignore=\|category=' err || fail "what a model cannot have: $(cat err)"
 predict filled flowers --data csv:new.csv,missing=fill
 printf 'petals,colour\n1,red\n' >new.csv
 refused "did you mean 'petals'" flowers --data csv:new.csv
