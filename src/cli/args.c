@@ -329,9 +329,13 @@ static int args_not_flag(const struct cli_args *a, const char *word) {
         pl_list(families[i], args_match, &w);
     if (w.family) pl_list("option", args_match_option, &w);
     if (w.option)
-        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --%s %.60s", word,
-                        a->command, w.family, word);
-    return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", word, a->command);
+        return cli_fail(CLI_USAGE, "'%.60s' is not expected here; write --%s %.60s", word, w.family,
+                        word);
+    if (word[0] == '-')
+        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", word,
+                        a->command);
+    return cli_fail(CLI_USAGE, "'%.60s' is not expected here; flags of %s are --NAME VALUE", word,
+                    a->command);
 }
 
 /* Returns the command's own flag of that name, or NULL. */

@@ -27,6 +27,8 @@ int pl_certificates_private(const char *key, struct pl_why *why) {
 #include <time.h>
 #include <unistd.h>
 
+#include "base/output.h"
+
 #define CERTIFICATES_PATH 500
 #define CERTIFICATES_HOSTS "localhost,127.0.0.1"
 #define CERTIFICATES_EARLY_S 300 /* valid before now: clocks differ */
@@ -124,9 +126,7 @@ static void certificates_undo(const struct certificates_made *made) {
 
 static int certificates_folder(struct certificates_made *made, const char *folder,
                                struct pl_why *why) {
-    if (mkdir(folder, 0700))
-        return pl_fail(why, PL_EIO, "folder '%.300s' cannot be created: %s", folder,
-                       strerror(errno));
+    if (mkdir(folder, 0700)) return pl_output_no_folder("folder", folder, why);
     snprintf(made->folder, sizeof made->folder, "%s", folder);
     return PL_OK;
 }

@@ -56,7 +56,8 @@ echo "-- a word without its flag, a number without its key"
 says "write --method sync" train sync --data digits
 says "write --method kasync:k=2" simulate kasync:k=2
 says "write --data digits" train digits
-says "'soon' is not a flag of train; write --NAME VALUE" train soon
+says "'soon' is not expected here; flags of train are --NAME VALUE" train soon
+for n in -np --np --n; do says "launch has no option $n; use -n N" launch $n 2 -- true; done
 says "use --delay const:t=0.02" simulate --delay 0.02
 says "use --delay const:t=20ms" simulate --delay 20ms
 says "delay 'exp': '0.02' is not key=value; did you mean mean=0.02?" simulate --delay exp:0.02

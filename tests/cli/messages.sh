@@ -52,6 +52,11 @@ says 1 "recording 'MISSING' cannot be read: No such file" replay MISSING --lr 0.
 touch file
 says 1 "paceline: log directory 'file/logs' cannot be created" \
     simulate --model none --updates 5 --log-dir file/logs
+says 1 "folder '$work/x/y/z' cannot be created: there is no folder '$work/x'; create it first" \
+    train --model quadratic --updates 3 --checkpoint "$work/x/y/z"
+says 1 "log directory 'x/y/' cannot be created: there is no folder 'x'" \
+    train --model quadratic --updates 3 --log-dir x/y/
+says 1 "there is no folder 'nosuch'; --resume takes that of a race" race --resume nosuch
 printf 'a,label\n1,0\n2,0\n' >one.csv
 says 1 "one.csv: all rows have the same target; there must be 2 classes or more" \
     simulate --data csv:one.csv --updates 1
