@@ -36,6 +36,15 @@ static int build_choice(const struct pl_family *family, const char *spec, int n_
     return pl_spec_parse(family, spec, n_workers, &out->entry, &out->conf, why);
 }
 
+/* Says where a name belongs that is not of this family, but of another. */
+static int build_misplaced(const struct pl_family *family, const char *spec, int rc,
+                           struct pl_why *why) {
+    const struct pl_family *other = pl_column_meant(family, spec);
+    if (!other) return rc;
+    return pl_fail(why, rc, "no %s is called '%.*s'; use --%s %.60s", family->name,
+                   (int)strcspn(spec, ":"), spec, other->name, spec);
+}
+
 /* The method of a setup that names none. */
 static const char *build_usual(const struct pl_setup *s) {
     const struct pl_model_kind *kind = pl_setup_kind(s);
@@ -61,7 +70,7 @@ int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why
         const struct pl_recipe *recipe;
         const char *name = c->method[0] ? c->method : build_usual(s);
         int rc = pl_recipe_resolve(name, &recipe, spec, why);
-        if (rc) return rc;
+        if (rc) return build_misplaced(&pl_recipe_family, name, rc, why);
         snprintf(b->method, sizeof b->method, "%s", recipe->id.name);
         if (recipe->schedule) b->schedule = recipe->schedule;
         if (recipe->average) b->average = recipe->average;
@@ -77,7 +86,7 @@ int pl_build_columns(const struct pl_setup *s, struct pl_built *b, struct pl_why
         const struct pl_family *family = i == PL_COLUMN_POLICY ? &policies : pl_column_family[i];
         int rc = choice[i] ? build_choice(family, given, job->n_workers, choice[i], why)
                            : pl_chain_parse(family, given, job->n_workers, &job->reduce, why);
-        if (rc) return rc;
+        if (rc) return build_misplaced(family, given, rc, why);
         pl_append(b->given[i], sizeof b->given[i], "%s", given);
         if (choice[i])
             pl_spec_print(choice[i]->entry, choice[i]->conf, b->spec[i], sizeof b->spec[i]);

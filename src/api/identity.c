@@ -192,9 +192,11 @@ static void identity_print_data(const struct pl_setup *s, const struct pl_data *
         pl_append(out, IDENTITY_HEADER, ", %u users, %u items", d->ratings->n_users,
                   d->ratings->n_items);
     else if (d->has_targets)
-        pl_append(out, IDENTITY_HEADER, ", %u features, a number to predict", d->dim);
+        pl_append(out, IDENTITY_HEADER, ", %u feature%s, a number to predict", d->dim,
+                  d->dim == 1 ? "" : "s");
     else
-        pl_append(out, IDENTITY_HEADER, ", %u features, %u classes", d->dim, d->n_classes);
+        pl_append(out, IDENTITY_HEADER, ", %u feature%s, %u classes", d->dim,
+                  d->dim == 1 ? "" : "s", d->n_classes);
     pl_append(out, IDENTITY_HEADER, "%s%s\n", d->note[0] ? "; " : "", d->note);
 }
 

@@ -124,6 +124,10 @@ static int predict_from(struct pl_setup *s, const struct pl_saved *from, void *c
         return pl_eval_by_clients(s, from, pl_saved_text(from, "updates"));
     if (kind && !kind->predict)
         return pl_fail(&s->why, PL_EUSAGE, "model '%.100s' has nothing to predict", s->conf.model);
+    if (!pl_setup_is_set(s, "data"))
+        return pl_fail(&s->why, PL_EUSAGE,
+                       "predict needs the rows to predict: paceline predict CHECKPOINT --data "
+                       "csv:FILE");
     if (!text || !schema)
         return pl_fail(&s->why, PL_EDATA,
                        "checkpoint '%.200s' does not say what its data were (columns, scaling, "

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hint.h"
 #include "base/json.h"
 #include "observe/dashboard.h"
 #include "sys/numerals.h"
@@ -311,6 +312,9 @@ bool pl_setup_is_set(const struct pl_setup *s, const char *key) {
 int pl_setup_set(pl_setup *s, const char *key, const char *value) {
     PL_NUMERALS;
     s->why.text[0] = '\0';
+    char hint[PL_TEXT_MAX];
+    if (!pl_setup_find(key) && pl_hint_find("option", key, hint, sizeof hint))
+        return pl_fail(&s->why, PL_EUSAGE, "there is no option '%.40s'; use %s", key, hint);
     int rc = pl_opt_set(pl_setup_opts, &s->conf, key, value, 1, &s->why);
     if (!rc) s->is_set[pl_setup_find(key) - pl_setup_opts] = true;
     return rc;

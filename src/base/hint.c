@@ -3,8 +3,12 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/status.h"
 #include "paceline_policy.h" /* PL_NAME_MAX */
+
+#define HINT_NAMES 160 /* bytes of a list of names in a message */
 
 /* `typed` is the whole word, '*' and its ending, or '#' for a number with or without a unit. In
  * `instead`, "%s" is the word. */
@@ -58,6 +62,9 @@ static const struct hint {
     {"option", "save", "--checkpoint"},
     {"option", "save-dir", "--checkpoint"},
     {"option", "checkpoint-dir", "--checkpoint"},
+    {"option", "load", "--resume"},
+    {"option", "output",
+     "--checkpoint DIR for weights, --log-dir DIR for curves; race, predict and report have --out"},
     {"option", "random-seed", "--seed"},
     {"option", "straggler", "--delay 'hetero:slow=1,by=5,exp:mean=1'"},
     {"option", "byzantine", "--attack"},
@@ -82,12 +89,6 @@ static const struct hint {
     {"option", "print-freq", "--eval-every"},
     {"option", "host", "--listen HOST:PORT"},
     {"option", "port", "--listen HOST:PORT"},
-    {"method", "sgd", "--optim sgd"},
-    {"method", "adam", "--optim adam"},
-    {"method", "adamw", "--optim adamw"},
-    {"method", "adagrad", "--optim adagrad"},
-    {"method", "momentum", "--optim momentum"},
-    {"method", "nesterov", "--optim nesterov"},
     {"method", "ddp", "--method sync"},
     {"method", "allreduce", "--method sync"},
     {"method", "bsp", "--method sync"},
@@ -101,6 +102,7 @@ static const struct hint {
     {"data", "fashionmnist", "--data fashion"},
     {"data", "cifar", "--data cifar10:DIR"},
     {"data", "movielens", "--data ratings:FILE --model mf --method fpsgd"},
+    {"data", "*.parquet", "--data csv:FILE; files of Parquet are not read"},
     {"data", "*.csv", "--data csv:%s"},
     {"data", "*.tsv", "--data csv:%s"},
     {"data", "*.npy", "--data npy:%s,labels=FILE"},
@@ -133,8 +135,8 @@ static bool hint_is_number(const char *word) {
 static bool hint_is(const struct hint *h, const char *word) {
     if (h->typed[0] == '#') return hint_is_number(word);
     size_t n = strlen(word), ending = strlen(h->typed + 1);
-    if (h->typed[0] != '*') return strcmp(h->typed, word) == 0;
-    return n > ending && strcmp(word + n - ending, h->typed + 1) == 0;
+    if (h->typed[0] != '*') return strcasecmp(h->typed, word) == 0;
+    return n > ending && strcasecmp(word + n - ending, h->typed + 1) == 0;
 }
 
 bool pl_hint_find(const char *kind, const char *word, char *out, size_t max) {
@@ -151,7 +153,12 @@ bool pl_hint_find(const char *kind, const char *word, char *out, size_t max) {
     return false;
 }
 
-/* Edit distance: an insertion, a deletion, a substitution and a swap of two neighbours cost 1. */
+static bool hint_same(char a, char b) {
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Edit distance: an insertion, a deletion, a substitution and a swap of two neighbours cost 1. The
+ * case of letters does not count. */
 static size_t hint_distance(const char *a, const char *b) {
     size_t before[PL_NAME_MAX + 1], last[PL_NAME_MAX + 1] = {0}, row[PL_NAME_MAX + 1];
     size_t nb = strlen(b);
@@ -162,15 +169,27 @@ static size_t hint_distance(const char *a, const char *b) {
         memcpy(last, row, sizeof last);
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
-            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            size_t best = last[j - 1] + !hint_same(a[i - 1], b[j - 1]);
             if (last[j] + 1 < best) best = last[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            bool swapped =
+                i > 1 && j > 1 && hint_same(a[i - 1], b[j - 2]) && hint_same(a[i - 2], b[j - 1]);
             if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
             row[j] = best;
         }
     }
     return row[nb];
+}
+
+/* Whether two words have different digits and nothing else: cifar100 is not cifar10 mistyped. */
+static bool hint_other_digits(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    if (!strpbrk(a, digits) || !strpbrk(b, digits) || strcasecmp(a, b) == 0) return false;
+    for (;; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (!*a || !hint_same(*a, *b)) return *a == *b;
+    }
 }
 
 const char *pl_nearest(const char *word, const char *const *names, size_t n) {
@@ -180,12 +199,23 @@ const char *pl_nearest(const char *word, const char *const *names, size_t n) {
     for (size_t i = 0; i < n; i++) {
         size_t d = hint_distance(word, names[i]);
         size_t length = strlen(names[i]);
-        if (strncmp(word, names[i], strlen(word)) == 0 && strlen(word) > 1) d = 1;
-        if (strncmp(word, names[i], length) == 0 && length > 2) d = 1; /* "exponential" for exp */
+        if (strncasecmp(word, names[i], strlen(word)) == 0 && strlen(word) > 1) d = 1;
+        if (strncasecmp(word, names[i], length) == 0 && length > 2)
+            d = 1; /* "exponential" for exp */
+        size_t longer = length > strlen(word) ? length : strlen(word);
+        if (d >= longer || hint_other_digits(word, names[i])) continue; /* nothing in common */
         if (d < least) {
             least = d;
             best = names[i];
         }
     }
     return best;
+}
+
+bool pl_hint_names(char *out, size_t max, const char *words, const char *const *names, size_t n) {
+    char all[HINT_NAMES] = "";
+    for (size_t i = 0; i < n; i++) pl_append(all, sizeof all, "%s%s", i ? ", " : "", names[i]);
+    if (n == 0 || strlen(all) + 1 == sizeof all) return false;
+    pl_append(out, max, "%s %s", words, all);
+    return true;
 }

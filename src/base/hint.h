@@ -13,4 +13,8 @@ bool pl_hint_find(const char *kind, const char *word, char *out, size_t max);
 /* Returns the closest of names[n] to `word`, or NULL if none is close. */
 const char *pl_nearest(const char *word, const char *const *names, size_t n);
 
+/* Appends `words` and the names to out[max], with commas between them, if they are few. Returns
+ * whether they are. */
+bool pl_hint_names(char *out, size_t max, const char *words, const char *const *names, size_t n);
+
 #endif

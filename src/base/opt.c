@@ -34,14 +34,16 @@ int pl_entry_find(const struct pl_family *family, const char *name, const struct
         if (n < 64) names[n++] = (*e)->name;
     }
     char hint[PL_TEXT_MAX];
-    if (pl_hint_find(family->name, name, hint, sizeof hint))
-        return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; use %s", family->name, name, hint);
     const char *near = pl_nearest(name, names, n);
-    if (near)
-        return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; did you mean '%s'?", family->name,
-                       name, near);
-    return pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'; 'paceline list %s' shows them",
-                   family->name, name, family->name);
+    int rc = pl_fail(why, PL_EUSAGE, "no %s is called '%.40s'", family->name, name);
+    if (!why) return rc;
+    if (pl_hint_find(family->name, name, hint, sizeof hint))
+        pl_append(why->text, sizeof why->text, "; use %s", hint);
+    else if (near)
+        pl_append(why->text, sizeof why->text, "; did you mean '%s'?", near);
+    else if (!pl_hint_names(why->text, sizeof why->text, "; give one of", names, n))
+        pl_append(why->text, sizeof why->text, "; 'paceline list %s' shows them", family->name);
+    return rc;
 }
 
 /* Units that may follow a number, by the word that stands for the option's value in help. */
@@ -63,6 +65,15 @@ static bool opt_has(const struct pl_opt *opt, const char *word) {
 
 static bool opt_auto(const struct pl_opt *opt) {
     return strcmp(opt->def, "auto") == 0;
+}
+
+/* As few digits as read back as the same number. */
+static const char *opt_shortest(double x, char out[32]) {
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, 32, "%.*g", digits, x);
+        if (strtod(out, NULL) == x) break;
+    }
+    return out;
 }
 
 /* What a text is the name of. */
@@ -92,6 +103,7 @@ const char *pl_opt_type(const struct pl_opt *opt) {
 }
 
 void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
+    char a[32], b[32];
     out[0] = '\0';
     bool ranged = opt->min != 0 || opt->max != 0;
     switch (opt->type) {
@@ -110,11 +122,11 @@ void pl_opt_accepts(const struct pl_opt *opt, char *out, size_t max) {
     case PL_TYPE_LIST: pl_append(out, max, "numbers separated by commas"); break;
     }
     if (opt_has(opt, "RATE")) /* 0 is the default, and means that another rate is taken */
-        pl_append(out, max, " above 0, up to %.16g", opt->max);
+        pl_append(out, max, " above 0, up to %s", opt_shortest(opt->max, a));
     else if (ranged && opt->max < 1e300)
-        pl_append(out, max, " from %.16g to %.16g", opt->min, opt->max);
+        pl_append(out, max, " from %s to %s", opt_shortest(opt->min, a), opt_shortest(opt->max, b));
     else if (ranged)
-        pl_append(out, max, " of at least %.16g", opt->min);
+        pl_append(out, max, " of at least %s", opt_shortest(opt->min, a));
     for (const struct opt_unit *u = opt_units; u->of; u++)
         if (opt_has(opt, u->of) && u->example) pl_append(out, max, "%s", u->example);
 }
@@ -176,42 +188,47 @@ bool pl_opt_seconds(const char *text, double min, double max, double *out) {
     return opt_number(&opt, text, out);
 }
 
-/* A number with a decimal comma, or with commas between thousands, without them. Returns false if
- * it may be either. */
+/* A number with a decimal comma, or with commas or _ between thousands, without them. Returns false
+ * if it may be either. */
 static bool opt_without_commas(const struct pl_opt *opt, const char *value, char *out, size_t max) {
     size_t n = strspn(value, "0123456789"), after = strspn(value + n + 1, "0123456789");
     bool whole = opt->type == PL_TYPE_INT, group = after == 3 && value[0] != '0';
-    if (after == 0 || value[n + 1 + after] || whole != group) return false;
+    if (after == 0 || value[n + 1 + after] || whole != (group || value[n] == '_')) return false;
     snprintf(out, max, "%.*s%s%s", (int)n, value, whole ? "" : ".", value + n + 1);
     return true;
 }
 
-/* A number that would be accepted without what follows it, or as a percentage, is what was meant.
- * If the option has units, an unknown word may have been meant as one of them. */
-static void opt_meant(const struct pl_opt *opt, const char *value, char *out, size_t max) {
-    char number[64];
-    double x;
-    size_t n = strspn(value, "0123456789.");
-    *out = '\0';
-    if (n == 0 || strlen(value) > 60) return;
-    if (tolower((unsigned char)value[n]) == 'e' && strcspn(value + n + 1, "0123456789+-") == 0 &&
-        value[n + 1])
-        return; /* a number with an exponent */
-    if (value[n] == ',') {
-        if (!opt_without_commas(opt, value, number, sizeof number)) return;
-    } else if (value[n] && opt_has(opt, "SECONDS")) {
-        return;
-    } else {
-        snprintf(number, sizeof number, "%.*s%s", (int)n, value, value[n] ? "" : "%");
+/* The number that a text was meant as: without what separates thousands, with k, M or G for a whole
+ * number, and with % for a share. 5e lacks its exponent. Returns false if there is none. */
+static bool opt_as_number(const struct pl_opt *opt, const char *value, char *out, size_t max) {
+    static const char *const words[] = {"kK", "mM", "gGbB"};
+    size_t n = strspn(value, "0123456789."), after = value[n] ? strlen(value + n + 1) : 0;
+    double x = strtod(value, NULL), times = 1000;
+    if (n == 0 || strlen(value) > 60) return false;
+    if (value[n] == ',' || value[n] == '_') return opt_without_commas(opt, value, out, max);
+    if (value[n] == '\0') { /* 90 for 90%, but not 1.5 for 1.5% */
+        snprintf(out, max, "%s%%", value);
+        return opt_has(opt, "SHARE") && x > 2;
     }
-    if (opt_number(opt, number, &x)) snprintf(out, max, "; did you mean %s?", number);
+    if (after > 0) return false;
+    snprintf(out, max, "%.*s", (int)n, value);
+    if (strchr("eE", value[n])) return true;
+    if (value[n] == '%') snprintf(out, max, "%.10g", x / 100);
+    if (opt->type == PL_TYPE_REAL) return value[n] == '%';
+    for (int i = 0; i < 3; i++, times *= 1000) {
+        snprintf(out, max, "%.0f", x * times);
+        if (strchr(words[i], value[n])) return true;
+    }
+    return false;
 }
 
 static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *why) {
-    char accepts[160], meant[80] = "";
+    char accepts[160], number[64], meant[80] = "";
+    double x;
     pl_opt_accepts(opt, accepts, sizeof accepts);
     if (opt->type == PL_TYPE_INT || opt->type == PL_TYPE_REAL)
-        opt_meant(opt, value, meant, sizeof meant);
+        if (opt_as_number(opt, value, number, sizeof number) && opt_number(opt, number, &x))
+            snprintf(meant, sizeof meant, "; did you mean %s?", number);
     return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s%s", opt->name, value,
                    opt->name, accepts, meant);
 }
@@ -313,15 +330,16 @@ int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const cha
     }
     if (n == 0)
         return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; none are accepted", key);
-    char hint[PL_TEXT_MAX];
-    if (pl_hint_find("option", key, hint, sizeof hint))
-        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; use %s", key, hint);
     const char *near = pl_nearest(key, names, n);
-    if (near)
-        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; did you mean '%s'?", key, near);
-    char all[200] = "";
-    for (size_t i = 0; i < n; i++) pl_append(all, sizeof all, "%s%s", i ? ", " : "", names[i]);
-    return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; the options are %s", key, all);
+    int rc = pl_fail(why, PL_EUSAGE, "there is no option '%.40s'", key);
+    if (near && why) pl_append(why->text, sizeof why->text, "; did you mean '%s'?", near);
+    if (!why || (near && n == 1)) return rc;
+    const char *words = near     ? " The options are"
+                        : n == 1 ? "; the only option is"
+                                 : "; the options are";
+    if (!pl_hint_names(why->text, sizeof why->text, words, names, n) && !near)
+        pl_append(why->text, sizeof why->text, "; 'paceline list' shows them");
+    return rc;
 }
 
 /* Tells whether args begins with "name=" of an option in the table. */

@@ -124,3 +124,24 @@ int pl_output_write(const char *path, const void *from, size_t n, struct pl_why 
     if (!rc) rc = pl_output_put(&o, from, n, why);
     return pl_output_end(&o, rc, why);
 }
+
+/* --- folders ----------------------------------------------------------------------------- */
+
+int pl_output_no_folder(const char *what, const char *path, struct pl_why *why) {
+    char above[PL_OUTPUT_PATH];
+    struct stat st;
+    bool missing = errno == ENOENT;
+    int rc = pl_fail(why, PL_EIO, "%s '%.200s' cannot be created: %s", what, path, strerror(errno));
+    snprintf(above, sizeof above, "%s", path);
+    for (size_t i = 1; missing && above[i]; i++) {
+        if (above[i] != '/') continue;
+        above[i] = '\0';
+        if (stat(above, &st) != 0 && path[i + 1])
+            return pl_fail(why, PL_EIO,
+                           "%s '%.200s' cannot be created: there is no folder '%.200s'; create it "
+                           "first",
+                           what, path, above);
+        above[i] = '/';
+    }
+    return rc;
+}

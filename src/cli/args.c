@@ -154,6 +154,7 @@ struct args_search {
     size_t n;
     bool exact, own; /* own: this command is listed as a reader of the option */
     bool yes_no;     /* the option takes yes or no */
+    const char *of;  /* what its value is the name of, if it cannot be standard output, or NULL */
     char others[80]; /* commands that accept it, if this one does not */
     int best;
     char near[64];
@@ -198,6 +199,13 @@ static void args_consider(struct args_search *s, const char *name) {
     }
 }
 
+/* What a value is the name of: "a file", "a folder"; NULL if it is another value, or if - stands
+ * for standard output, which the help says then. */
+static const char *args_path(const char *type, const char *help) {
+    if (!type || strstr(help, "- is standard output")) return NULL;
+    return strcmp(type, "FILE") == 0 ? "a file" : strcmp(type, "DIR") == 0 ? "a folder" : NULL;
+}
+
 static void args_look(void *ctx, const struct pl_item *item) {
     struct args_search *s = ctx;
     bool same = strlen(item->name) == s->n && strncmp(s->name, item->name, s->n) == 0;
@@ -209,6 +217,7 @@ static void args_look(void *ctx, const struct pl_item *item) {
     if (same) {
         s->own = (item->commands & s->args->own) != 0;
         s->yes_no = strcmp(item->option[0].accepts, "yes or no") == 0;
+        s->of = args_path(item->option[0].type, item->brief);
     }
 }
 
@@ -253,9 +262,13 @@ static int args_not_flag(const struct cli_args *a, const char *word) {
         pl_list(families[i], args_match, &w);
     if (w.family) pl_list("option", args_match_option, &w);
     if (w.option)
-        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --%s %.60s", word,
-                        a->command, w.family, word);
-    return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", word, a->command);
+        return cli_fail(CLI_USAGE, "'%.60s' is not expected here; write --%s %.60s", word, w.family,
+                        word);
+    if (word[0] == '-')
+        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", word,
+                        a->command);
+    return cli_fail(CLI_USAGE, "'%.60s' is not expected here; flags of %s are --NAME VALUE", word,
+                    a->command);
 }
 
 /* Returns the command's own flag of that name, or NULL. */
@@ -328,11 +341,15 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         if (!own && !s.exact) return args_unknown(a, &s);
         /* an option that takes yes or no may be given without a value */
         if (own) s.yes_no = strcmp(own->value, "yes|no") == 0;
+        if (own) s.of = args_path(own->value, own->help);
         bool is_set =
             i + 1 < argc && (strcmp(argv[i + 1], "no") == 0 || strcmp(argv[i + 1], "yes") == 0);
         if (!value && s.yes_no && !is_set) value = "yes";
         if (!value && ++i < argc) value = argv[i];
         if (!value || !*value) return cli_fail(CLI_USAGE, "--%.*s needs a value", (int)s.n, s.name);
+        if (s.of && strcmp(value, "-") == 0)
+            return cli_fail(CLI_USAGE, "--%.*s takes the name of %s; - cannot be used here",
+                            (int)s.n, s.name, s.of);
         if (own) {
             *own->text = value;
             continue;

@@ -345,8 +345,12 @@ int cli_launch(int argc, char **argv) {
             "  paceline launch -n 4 -- python3 train.py\n"};
     int n = 1, split = 1;
     while (split < argc && strcmp(argv[split], "--") != 0) split++;
-    for (int i = 1; i < split; i++)
+    for (int i = 1; i < split; i++) {
         if (strcmp(argv[i], "-n") == 0) argv[i] = workers;
+        if (strcmp(argv[i], "-np") == 0 || strcmp(argv[i], "--np") == 0 ||
+            strcmp(argv[i], "--n") == 0)
+            return cli_fail(CLI_USAGE, "launch has no option %s; use -n N", argv[i]);
+    }
     const char *program = launch_program(split, argv);
     if (program && split == argc)
         return cli_fail(CLI_USAGE, "put -- before the program: paceline launch -n N -- %.60s ...",

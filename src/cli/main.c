@@ -71,6 +71,12 @@ static int main_help_for(int argc, char **argv) {
     }
     const struct cli_command *command = main_find(argv[0]);
     if (argc > 1) return cli_fail(CLI_USAGE, "help takes one command: paceline help COMMAND");
+    if (!command && strcmp(argv[0], "completion") == 0) {
+        puts("paceline completion: print the completion of a shell\n\n"
+             "usage: paceline completion bash|zsh\n\n"
+             "  source <(paceline completion bash)");
+        return CLI_OK;
+    }
     if (!command) return main_unknown(argv[0]);
     char help[] = "--help", *args[] = {argv[0], help, NULL};
     return command->run(2, args);

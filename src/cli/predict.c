@@ -43,7 +43,7 @@ static int predict_to_file(pl_setup *setup, const char *path, const char *out) {
 
 static int predict_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
     const char *const *out = ctx;
-    if (*out) return predict_to_file(setup, args->word[0], *out);
+    if (*out && strcmp(*out, "-") != 0) return predict_to_file(setup, args->word[0], *out);
     struct predict_lines lines = {.to = stdout};
     int rc = pl_predict(setup, args->word[0], predict_print, &lines);
     return rc && ferror(stdout) ? CLI_FAILED : cli_failed(rc, setup); /* cli_finish tells */
@@ -52,7 +52,8 @@ static int predict_run(const struct cli_args *args, pl_setup *setup, void *ctx) 
 int cli_predict(int argc, char **argv) {
     const char *out = NULL;
     const struct cli_flag flags[] = {
-        {"out", "FILE", "file to write, which must not exist (standard output)", NULL, &out},
+        {"out", "FILE",
+         "file to write, which must not exist; - is standard output; -o for short (-)", NULL, &out},
         {NULL, NULL, NULL, NULL, NULL}};
     struct cli_args args = {
         .command = "predict",

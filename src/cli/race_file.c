@@ -260,6 +260,11 @@ static int file_load_race(struct race *r) {
     char path[RACE_PATH + 32];
     json_error_t error;
     file_path(r, "race.json", path, sizeof path);
+    if (access(r->out, F_OK) != 0)
+        return cli_fail(CLI_FAILED, "there is no folder '%.300s'; --resume takes that of a race",
+                        r->out);
+    if (access(path, F_OK) != 0)
+        return cli_fail(CLI_FAILED, "'%.300s' is not of a race: it has no race.json", r->out);
     json_t *all = json_load_file(path, 0, &error);
     if (!all) return file_bad(path, error.text);
     json_int_t seeds = json_integer_value(json_object_get(all, "seeds"));

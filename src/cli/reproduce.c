@@ -298,6 +298,8 @@ static int reproduce_command(struct reproduce *p, int argc, char **argv, pl_setu
     if (status == CLI_OK) status = reproduce_forms(p, listed);
     if (status != CLI_OK) return status;
     if (listed) return reproduce_list(p);
+    status = cli_reproduce_may_write(p);
+    if (status != CLI_OK) return status;
     int failed = reproduce_settings(p);
     if (cli_interrupted()) return failed;
     struct race shared = {0};

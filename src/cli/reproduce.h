@@ -73,6 +73,9 @@ void cli_reproduce_table(const struct reproduce *p);
 /* What all claims with results show, as JSON; the caller frees it. */
 json_t *cli_reproduce_outcomes(const struct reproduce *p);
 
+/* Fails if FORM.json or FORM.html is there and was not written by this command. */
+int cli_reproduce_may_write(const struct reproduce *p);
+
 /* Writes FORM.json and FORM.html. */
 int cli_reproduce_write(const struct reproduce *p);
 

@@ -3,12 +3,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 
 #include "reproduce.h"
 
 #define PAGE_WORDS 96
+#define PAGE_BEGIN "<!doctype html><html lang='en'><meta charset='utf-8'><title>Claims, "
+#define PAGE_OBJECT "{\n \"form\": \""
 
 void cli_setting_command(const struct reproduce *p, const struct claim_setting *s, char *out,
                          size_t max) {
@@ -203,8 +206,9 @@ static char *page_html(const struct reproduce *p) {
     FILE *f = open_memstream(&text, &n);
     if (!f) return NULL;
     page_machine(machine, sizeof machine);
+    fputs(PAGE_BEGIN, f);
     fprintf(f,
-            "<!doctype html><html lang='en'><meta charset='utf-8'><title>Claims, %s</title>\n"
+            "%s</title>\n"
             "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
             "td,th{text-align:left;padding:.2em .8em;border-bottom:1px solid #8884}"
             "pre{white-space:pre-wrap}:root{color-scheme:light dark}</style>\n"
@@ -220,9 +224,34 @@ static char *page_html(const struct reproduce *p) {
     return fclose(f) == 0 ? text : NULL;
 }
 
+static void page_path(const struct reproduce *p, const char *ending, char *out, size_t max) {
+    snprintf(out, max, "%.400s/%s.%s", p->out, cli_claim_forms[p->form], ending);
+}
+
+/* A file that this command has written may be replaced, no other. */
+static int page_may_write(const struct reproduce *p, const char *ending, const char *begin) {
+    char path[REPRODUCE_PATH + 32], text[sizeof PAGE_BEGIN] = "";
+    struct stat st;
+    page_path(p, ending, path, sizeof path);
+    if (lstat(path, &st) != 0) return CLI_OK;
+    FILE *f = S_ISREG(st.st_mode) ? fopen(path, "r") : NULL;
+    bool ours = f && fread(text, 1, strlen(begin), f) == strlen(begin) && strcmp(text, begin) == 0;
+    if (f) fclose(f);
+    if (ours) return CLI_OK;
+    return cli_fail(CLI_FAILED,
+                    "'%s' is not of paceline reproduce and will not be overwritten; give another "
+                    "folder with --out",
+                    path);
+}
+
+int cli_reproduce_may_write(const struct reproduce *p) {
+    int status = page_may_write(p, "json", PAGE_OBJECT);
+    return status == CLI_OK ? page_may_write(p, "html", PAGE_BEGIN) : status;
+}
+
 static int page_save(const struct reproduce *p, const char *ending, char *text) {
     char path[REPRODUCE_PATH + 32], why[600] = "out of memory";
-    snprintf(path, sizeof path, "%.400s/%s.%s", p->out, cli_claim_forms[p->form], ending);
+    page_path(p, ending, path, sizeof path);
     bool bad = !text || pl_write_file(path, text, why, sizeof why);
     free(text);
     return bad ? cli_fail(CLI_FAILED, "%s", why) : CLI_OK;

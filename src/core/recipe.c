@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hint.h"
 #include "core/rule.h"
 #include "core/tuner.h"
 
@@ -333,4 +334,18 @@ int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
             return pl_fail(why, PL_EUSAGE, "method '%s': a spec cannot end with a comma", name);
     }
     return PL_OK;
+}
+
+const struct pl_family *pl_column_meant(const struct pl_family *family, const char *spec) {
+    char name[PL_NAME_MAX], hint[PL_TEXT_MAX];
+    const char *args;
+    const struct pl_entry *entry;
+    if (pl_spec_split(spec, name, &args, NULL) || !pl_entry_find(family, name, &entry, NULL) ||
+        pl_hint_find(family->name, name, hint, sizeof hint))
+        return NULL;
+    for (int c = 0; c <= PL_N_COLUMNS; c++) {
+        const struct pl_family *other = c < PL_N_COLUMNS ? pl_column_family[c] : &pl_recipe_family;
+        if (!pl_entry_find(other, name, &entry, NULL)) return other;
+    }
+    return NULL;
 }

@@ -46,4 +46,8 @@ extern const struct pl_family *const pl_column_family[PL_N_COLUMNS];
 int pl_recipe_resolve(const char *method, const struct pl_recipe **recipe,
                       char spec[PL_N_COLUMNS][PL_SPEC_MAX], struct pl_why *why);
 
+/* Returns the family that has what `spec` names, if `family` has not and no hint is for it: a
+ * method that was given as a policy, a reduction as a filter. Otherwise NULL. */
+const struct pl_family *pl_column_meant(const struct pl_family *family, const char *spec);
+
 #endif

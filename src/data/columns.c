@@ -59,9 +59,13 @@ static int columns_classes(const double *y, uint64_t n_rows, const char *path, d
         if (i == 0 || all[i] != all[k - 1]) all[k++] = all[i];
     if (k < 2 || k > PL_DATA_CLASSES_MAX) {
         free(all);
+        if (k == 1)
+            return pl_fail(why, PL_EDATA,
+                           "%s: all rows have the same target; there must be 2 classes or more",
+                           path);
         return pl_fail(why, PL_EDATA,
-                       "%s has %llu different target%s; 2 to %d classes are accepted%s", path,
-                       (unsigned long long)k, k == 1 ? "" : "s", PL_DATA_CLASSES_MAX,
+                       "%s has %llu different targets; 2 to %d classes are accepted%s", path,
+                       (unsigned long long)k, PL_DATA_CLASSES_MAX,
                        k > 1 ? "; to predict numbers, add task=regress" : "");
     }
     *class = all;

@@ -27,12 +27,9 @@ static int csv_bad_value(const struct csv *c, const struct csv_text *t, uint64_t
     int rc = pl_fail(why, PL_EDATA, "%s, line %llu: field %s%s is %s%.40s%s%s%s", t->file.path,
                      (unsigned long long)t->line_no, which, name, *field ? "'" : "empty", field,
                      *field ? "'" : "", what, instead);
-    if (why)
-        pl_append(why->text, sizeof why->text, "%s%.40s",
-                  c->role[i] == CSV_TARGET ? "" : " or leave the column out with ignore=",
-                  c->role[i] == CSV_TARGET ? ""
-                  : c->has_names           ? c->names.field[i]
-                                           : which);
+    if (why && !c->known && c->role[i] != CSV_TARGET) /* a model that is known needs its columns */
+        pl_append(why->text, sizeof why->text, ", or leave the column out with ignore=%.40s",
+                  c->has_names ? c->names.field[i] : which);
     return rc;
 }
 
@@ -50,7 +47,7 @@ static int csv_category(struct csv *c, const struct csv_text *t, uint64_t i, con
     char what[120];
     snprintf(what, sizeof what, ", and the column has more than %lld different texts",
              (long long)max);
-    return csv_bad_value(c, t, i, field, what, "; allow more with categories=N,", why);
+    return csv_bad_value(c, t, i, field, what, "; allow more with categories=N", why);
 }
 
 /* The first value of a column decides what it has. Rows before it have none there. */
@@ -65,7 +62,7 @@ static int csv_decide(struct csv *c, const struct csv_text *t, uint64_t i, const
     if (csv_number(field, &value) || *end == '\0') return PL_OK;
     if (c->conf->categories == 0)
         return csv_bad_value(c, t, i, field, ", not a finite number",
-                             "; leave out categories=0, replace its values,", why);
+                             "; leave out categories=0, replace its values", why);
     int rc = pl_schema_texts(column, why);
     for (uint64_t row = 0; !rc && row < set->n; row++)
         rc = csv_category(c, t, i, "", &set->x[row * set->dim + (uint64_t)c->role[i]], why);
@@ -81,7 +78,7 @@ static int csv_feature(struct csv *c, const struct csv_text *t, uint64_t i, cons
     if (missing && c->conf->missing == CSV_REFUSE)
         return csv_bad_value(c, t, i, field, "",
                              "; add missing=fill to replace missing numbers by the mean of their "
-                             "column and make missing texts a category,",
+                             "column and make missing texts a category",
                              why);
     int rc = PL_OK;
     if (!missing && column->kind == PL_COLUMN_UNKNOWN) rc = csv_decide(c, t, i, field, set, why);
@@ -89,8 +86,16 @@ static int csv_feature(struct csv *c, const struct csv_text *t, uint64_t i, cons
     if (column->kind == PL_COLUMN_TEXTS) return csv_category(c, t, i, field, x, why);
     if (missing) return PL_OK;
     if (!csv_number(field, &value) || !isfinite((float)value))
-        return csv_bad_value(c, t, i, field, ", not a finite number as in the lines above",
-                             "; replace it, make the column one of texts with category=NAME,", why);
+        return c->known
+                   ? csv_bad_value(c, t, i, field,
+                                   ", not a finite number as in the rows of the training",
+                                   "; replace it, or empty the field and add missing=fill", why)
+                   : csv_bad_value(c, t, i, field,
+                                   set->n ? ", not a finite number as in the lines above"
+                                          : ", not a finite number",
+                                   "; replace it, make the column one of texts with "
+                                   "category=NAME",
+                                   why);
     *x = (float)value;
     return PL_OK;
 }
@@ -98,7 +103,6 @@ static int csv_feature(struct csv *c, const struct csv_text *t, uint64_t i, cons
 static int csv_class(struct csv *c, const struct csv_text *t, const char *field, double *y,
                      struct pl_why *why) {
     uint32_t number;
-    if (!*field) return csv_bad(t, why, "the target is missing");
     int rc = pl_names_add(&c->classes, field, PL_DATA_CLASSES_MAX, &number, why);
     if (!rc && number == PL_NO_NAME)
         rc = pl_fail(why, PL_EDATA,
@@ -121,6 +125,10 @@ static int csv_row(struct csv *c, const struct csv_text *t, char *line, struct p
         if (bad) return csv_bad(t, why, "a quoted field does not end before the next separator");
         if (c->role[i] >= 0)
             rc = csv_feature(c, t, i, field, set, &x[c->role[i]], why);
+        else if (c->role[i] == CSV_TARGET && (regress ? csv_missing(field) : !*field))
+            rc = csv_bad(t, why,
+                         "the target is missing, which missing=fill does not replace; remove the "
+                         "line or write the target");
         else if (c->role[i] == CSV_TARGET && !regress)
             rc = csv_class(c, t, field, &set->y[set->n], why);
         else if (c->role[i] == CSV_TARGET && !csv_number(field, &set->y[set->n]))
@@ -192,10 +200,23 @@ static int csv_by_name(const void *a, const void *b) {
     return strcmp(((const struct csv_sorted *)a)->name, ((const struct csv_sorted *)b)->name);
 }
 
+static int csv_many_classes(const struct csv *c, uint64_t n_classes, uint64_t n_rows,
+                            struct pl_why *why) {
+    char name[80] = "";
+    bool given = *c->conf->target;
+    if (c->has_names) snprintf(name, sizeof name, " '%.60s'", c->names.field[c->schema->target]);
+    return pl_fail(why, PL_EDATA,
+                   "the target%s%s has %llu different numbers in %llu rows, too many for classes; "
+                   "to predict numbers, add task=regress%s",
+                   name, given ? "" : " (the last column)", (unsigned long long)n_classes,
+                   (unsigned long long)n_rows,
+                   given ? "" : "; if another column is the target, add target=NAME");
+}
+
 /* Renumbers classes from order of appearance to ascending order. Names for the same number, as 1
  * and 1.0, are one class. Texts are noted in the schema; it gets those of numbers later. */
-static int csv_ascend(const struct pl_names *s, struct pl_columns *set[2], struct pl_schema *schema,
-                      struct pl_why *why) {
+static int csv_ascend(const struct csv *c, struct pl_columns *set[2], struct pl_why *why) {
+    const struct pl_names *s = &c->classes;
     struct csv_sorted *sorted = calloc((size_t)s->n + 1, sizeof *sorted);
     double *rank = calloc((size_t)s->n + 1, sizeof *rank);
     bool numbers = true;
@@ -214,12 +235,9 @@ static int csv_ascend(const struct pl_names *s, struct pl_columns *set[2], struc
     int rc = sorted && rank ? PL_OK : pl_fail(why, PL_ENOMEM, "out of memory");
     uint64_t n_rows = set[0]->n + set[1]->n;
     if (!rc && numbers && s->n > CSV_MANY && 2 * s->n > n_rows)
-        rc = pl_fail(why, PL_EDATA,
-                     "the target has %llu different numbers in %llu rows, too many for classes; to "
-                     "predict numbers, add task=regress",
-                     (unsigned long long)s->n, (unsigned long long)n_rows);
+        rc = csv_many_classes(c, s->n, n_rows, why);
     for (uint64_t i = 0; !rc && !numbers && i < s->n; i++)
-        rc = pl_schema_class(schema, sorted[i].name, why);
+        rc = pl_schema_class(c->schema, sorted[i].name, why);
     free(sorted);
     free(rank);
     return rc;
@@ -245,8 +263,7 @@ static int csv_open(const void *conf, uint64_t seed, struct pl_data *data, struc
     if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "csv needs a file: csv:FILE");
     int rc = csv_read(&table, c->file, &train, why);
     if (!rc && c->test[0]) rc = csv_read(&table, c->test, &test, why);
-    if (!rc && c->ready.task == PL_TASK_CLASSIFY)
-        rc = csv_ascend(&table.classes, both, data->schema, why);
+    if (!rc && c->ready.task == PL_TASK_CLASSIFY) rc = csv_ascend(&table, both, why);
     if (!rc) rc = pl_columns_give(data, &train, &test, &c->ready, seed, c->file, why);
     if (!rc) csv_note(&table, data);
     pl_names_free(&table.classes);

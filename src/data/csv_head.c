@@ -136,7 +136,11 @@ static int csv_roles(struct csv *c, const struct csv_text *t, bool names, struct
             c->role[i] = index || csv_in_list(conf->ignore, name) ? CSV_IGNORED : 0;
         n_columns += c->role[i] == 0;
     }
-    if (n_columns == 0) return csv_bad(t, why, "there is no column left to learn from");
+    if (n_columns == 0)
+        return csv_bad(t, why,
+                       c->has_index ? "there is no column left to learn from: the first one was "
+                                      "taken for an index, because of its name; give it another"
+                                    : "there is no column left to learn from");
     int rc = pl_schema_columns(c->schema, n_columns, why);
     c->schema->n_fields = c->n_fields;
     c->schema->target = target;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/output.h"
 #include "observe/sink.h"
 #include "observe/tensorboard.h"
 #include "observe/trace.h"
@@ -62,8 +63,7 @@ static int logdir_make(struct pl_logdir *ld, struct pl_why *why) {
         return PL_OK;
     }
     if (errno == EEXIST) return logdir_check_empty(ld->dir, why);
-    return pl_fail(why, PL_EIO, "log directory '%.200s' cannot be created: %s", ld->dir,
-                   strerror(errno));
+    return pl_output_no_folder("log directory", ld->dir, why);
 }
 
 static int logdir_open_file(struct pl_logdir *ld, int i, struct pl_why *why) {

@@ -117,7 +117,7 @@ int pl_checkpoint_folder(const char *dir, struct pl_why *why) {
         if (pl_tensors_sync_folder(dir))
             return pl_fail(why, PL_EIO, "the folder of '%s' cannot be synced to the disk", dir);
     } else if (errno != EEXIST) {
-        return pl_fail(why, PL_EIO, "folder '%s' cannot be created: %s", dir, strerror(errno));
+        return pl_output_no_folder("folder", dir, why);
     } else if (stat(dir, &st) || !S_ISDIR(st.st_mode)) {
         return pl_fail(why, PL_EIO, "'%s' is not a folder; checkpoints need one", dir);
     }

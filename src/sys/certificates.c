@@ -27,6 +27,8 @@ int pl_certificates_private(const char *key, struct pl_why *why) {
 #include <time.h>
 #include <unistd.h>
 
+#include "base/output.h"
+
 #define CERTIFICATES_PATH 500
 #define CERTIFICATES_HOSTS "localhost,127.0.0.1"
 #define CERTIFICATES_EARLY_S 300 /* valid before now: clocks differ */
@@ -110,28 +112,48 @@ static int certificates_member_new(struct identity *i, const char *name, const c
 
 /* --- files ---------------------------------------------------------------------------------- */
 
-static int certificates_write(const char *folder, const char *name, const gnutls_datum_t *text,
-                              bool secret, struct pl_why *why) {
-    char path[CERTIFICATES_PATH];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+/* What one call has made, which is removed if a later step fails. */
+struct certificates_made {
+    char folder[CERTIFICATES_PATH]; /* "": it was there before */
+    char file[6][CERTIFICATES_PATH];
+    int n;
+};
+
+static void certificates_undo(const struct certificates_made *made) {
+    for (int i = 0; i < made->n; i++) unlink(made->file[i]);
+    if (made->folder[0]) rmdir(made->folder);
+}
+
+static int certificates_folder(struct certificates_made *made, const char *folder,
+                               struct pl_why *why) {
+    if (mkdir(folder, 0700)) return pl_output_no_folder("folder", folder, why);
+    snprintf(made->folder, sizeof made->folder, "%s", folder);
+    return PL_OK;
+}
+
+static int certificates_write(struct certificates_made *made, const char *folder, const char *name,
+                              const gnutls_datum_t *text, bool secret, struct pl_why *why) {
+    char *path = made->file[made->n];
+    snprintf(path, CERTIFICATES_PATH, "%s/%s", folder, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, secret ? 0600 : 0644);
     if (fd < 0) return pl_fail_create(why, "certificate", path);
+    made->n++;
     bool ok = write(fd, text->data, text->size) == (ssize_t)text->size;
     if (close(fd) != 0) ok = false;
     return ok ? PL_OK : pl_fail(why, PL_EIO, "cannot write '%.300s'", path);
 }
 
-static int certificates_identity_write(const struct identity *i, const char *folder,
-                                       const char *name, struct pl_why *why) {
+static int certificates_identity_write(struct certificates_made *made, const struct identity *i,
+                                       const char *folder, const char *name, struct pl_why *why) {
     gnutls_datum_t crt = {NULL, 0}, key = {NULL, 0};
     char file[64];
     int rc = gnutls_x509_crt_export2(i->crt, GNUTLS_X509_FMT_PEM, &crt);
     if (!rc) rc = gnutls_x509_privkey_export2(i->key, GNUTLS_X509_FMT_PEM, &key);
     if (rc) rc = certificates_fail(rc, name, why);
     snprintf(file, sizeof file, "%s.pem", name);
-    if (!rc) rc = certificates_write(folder, file, &crt, false, why);
+    if (!rc) rc = certificates_write(made, folder, file, &crt, false, why);
     snprintf(file, sizeof file, "%s-key.pem", name);
-    if (!rc) rc = certificates_write(folder, file, &key, true, why);
+    if (!rc) rc = certificates_write(made, folder, file, &key, true, why);
     gnutls_free(crt.data);
     gnutls_free(key.data);
     return rc;
@@ -162,38 +184,63 @@ static int certificates_authority_read(struct identity *i, const char *folder, g
 /* One more worker, in a folder of its own. */
 static int certificates_more(const char *folder, const char *worker, int days, struct pl_why *why) {
     struct identity authority = {0}, member = {0};
+    struct certificates_made done = {0};
     gnutls_datum_t pem = {NULL, 0};
+    struct stat st;
     char own[CERTIFICATES_PATH];
     snprintf(own, sizeof own, "%s/%s", folder, worker);
     int rc = certificates_authority_read(&authority, folder, &pem, why);
     int made = rc ? rc : certificates_member_new(&member, worker, NULL, days, &authority);
     if (!rc && made) rc = certificates_fail(made, worker, why);
-    if (!rc && mkdir(own, 0700))
-        rc = errno == EEXIST ? pl_fail(why, PL_EUSAGE,
-                                       "worker '%s' has a certificate already, in '%.300s'; give "
-                                       "the next one another name",
-                                       worker, own)
-                             : pl_fail_create(why, "folder", own);
-    if (!rc) rc = certificates_write(own, "ca.pem", &pem, false, why);
-    if (!rc) rc = certificates_identity_write(&member, own, "worker", why);
+    if (!rc && lstat(own, &st) == 0)
+        rc = pl_fail(why, PL_EUSAGE,
+                     "worker '%s' has a certificate already, in '%.300s'; give the next one "
+                     "another name",
+                     worker, own);
+    if (!rc) rc = certificates_folder(&done, own, why);
+    if (!rc) rc = certificates_write(&done, own, "ca.pem", &pem, false, why);
+    if (!rc) rc = certificates_identity_write(&done, &member, own, "worker", why);
+    if (rc) certificates_undo(&done);
     gnutls_free(pem.data);
     certificates_identity_free(&member);
     certificates_identity_free(&authority);
     return rc;
 }
 
+/* Refuses a folder in which one of the six files exists. */
+static int certificates_look(const char *folder, struct pl_why *why) {
+    static const char *const names[] = {"ca", PL_CERTIFICATES_SERVER, "worker"};
+    char path[CERTIFICATES_PATH];
+    struct stat st;
+    for (int i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/%s%s.pem", folder, names[i / 2], i % 2 ? "-key" : "");
+        if (lstat(path, &st) == 0)
+            return pl_fail(why, PL_EIO,
+                           "'%.300s' already exists and will not be overwritten; choose another "
+                           "folder",
+                           path);
+    }
+    return PL_OK;
+}
+
+/* The authority comes last: a folder that has ca-key.pem has everything. */
 static int certificates_all(const char *folder, const char *hosts, const char *worker, int days,
                             struct pl_why *why) {
     struct identity authority = {0}, server = {0}, member = {0};
+    struct certificates_made done = {0};
+    struct stat st;
+    int rc = certificates_look(folder, why);
+    if (rc) return rc;
     int made = certificates_authority_new(&authority, days);
     if (!made)
         made = certificates_member_new(&server, PL_CERTIFICATES_SERVER, hosts, days, &authority);
     if (!made) made = certificates_member_new(&member, worker, NULL, days, &authority);
-    int rc = made ? certificates_fail(made, "the server", why) : PL_OK;
-    if (!rc && mkdir(folder, 0700) && errno != EEXIST) rc = pl_fail_create(why, "folder", folder);
-    if (!rc) rc = certificates_identity_write(&authority, folder, "ca", why);
-    if (!rc) rc = certificates_identity_write(&server, folder, PL_CERTIFICATES_SERVER, why);
-    if (!rc) rc = certificates_identity_write(&member, folder, "worker", why);
+    rc = made ? certificates_fail(made, "the server", why) : PL_OK;
+    if (!rc && stat(folder, &st) != 0) rc = certificates_folder(&done, folder, why);
+    if (!rc) rc = certificates_identity_write(&done, &server, folder, PL_CERTIFICATES_SERVER, why);
+    if (!rc) rc = certificates_identity_write(&done, &member, folder, "worker", why);
+    if (!rc) rc = certificates_identity_write(&done, &authority, folder, "ca", why);
+    if (rc) certificates_undo(&done);
     certificates_identity_free(&member);
     certificates_identity_free(&server);
     certificates_identity_free(&authority);

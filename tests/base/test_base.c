@@ -205,7 +205,7 @@ TEST(options_suggest) {
     assert_int_equal(pl_spec_parse(&all_family, "al", 1, &e, &conf, &why), PL_EUSAGE);
     assert_string_equal(why.text, "no thing is called 'al'; did you mean 'all'?");
     assert_int_equal(pl_spec_parse(&all_family, "zzzzzz", 1, &e, &conf, &why), PL_EUSAGE);
-    assert_string_equal(why.text, "no thing is called 'zzzzzz'; 'paceline list thing' shows them");
+    assert_string_equal(why.text, "no thing is called 'zzzzzz'; give one of all, bare");
     assert_int_equal(pl_spec_parse(&all_family, "bare:k=1", 1, &e, &conf, &why), PL_EUSAGE);
     assert_non_null(strstr(why.text, "none are accepted"));
     assert_int_equal(pl_spec_parse(&all_family, "all:real=2,flag=x", 1, &e, &conf, &why),
@@ -220,6 +220,11 @@ TEST(options_suggest) {
     assert_null(pl_nearest("rmsprop", names, 4));
     assert_null(pl_nearest("device", (const char *const[]){"reduce", "servers"}, 2));
     assert_null(pl_nearest("", names, 4));
+    assert_string_equal(pl_nearest("ADAM", names, 4), "adam");
+    assert_string_equal(pl_nearest("K", (const char *const[]){"s", "k"}, 2), "k");
+    assert_null(pl_nearest("0", (const char *const[]){"x", "1"}, 2));
+    assert_null(pl_nearest("cifar100", (const char *const[]){"cifar10"}, 1));
+    assert_string_equal(pl_nearest("beta", (const char *const[]){"eps", "beta1"}, 2), "beta1");
 }
 
 /* What is printed says what differs from the defaults, and reads back as the same. */

@@ -71,13 +71,14 @@ json() {
 small='--data digits:samples=300,test=50 --model softmax --workers 3'
 
 step "help, version, manual"
-for command in train simulate race replay eval plan list; do
+all="train simulate serve work keys launch race replay report eval predict plan reproduce list"
+for command in $all; do
     works $command --help
     grep -q "^usage: paceline $command" out || fail "$command --help has no usage"
     works $command -h
 done
 works --help
-for command in train simulate race replay eval plan list; do
+for command in $all; do
     grep -q "^  $command " out || fail "--help does not mention $command"
 done
 works help
@@ -92,7 +93,7 @@ grep -q '^usage:' err || fail "no command at all: no usage on standard error"
 works --man
 cp out paceline.1
 grep -q '^\.TH PACELINE 1' paceline.1 || fail "--man is no manual page"
-for command in train simulate race replay eval plan list; do
+for command in $all; do
     grep -q "^\.B $command$" paceline.1 || fail "--man does not mention $command"
 done
 if command -v groff >/dev/null; then
@@ -172,7 +173,7 @@ refused 2 "did you mean 'kasync'?" list kasinc
 refused 2 "did you mean 'train'?" help trian
 refused 2 "'paceline list' shows all" list qqq
 refused 2 "is not one of ksync" plan --policy nosuch
-refused 2 "'3' is not a flag of simulate" simulate 3
+refused 2 "'3' is not expected here; flags of simulate are --NAME VALUE" simulate 3
 refused 2 "'-x' is not a flag" simulate -x
 refused 2 "needs a value" simulate --workers
 refused 2 "takes no value" simulate --json=yes
@@ -485,7 +486,7 @@ works train --model quadratic --workers 1 --respawn --updates 3
 works train --model quadratic --workers 1 --respawn no --updates 3
 works train --model quadratic --workers 1 --updates 3 --respawn=yes
 refused 2 "--respawn=maybe is not accepted; respawn takes yes or no" train --respawn=maybe
-refused 2 "'perhaps' is not a flag of train" train --respawn perhaps
+refused 2 "'perhaps' is not expected here" train --respawn perhaps
 refused 2 "a real run needs something to compute" train --model none
 refused 2 "set listen to their socket" train --model quadratic --spawn none
 refused 2 "needs workers that are processes, but spawn" train --model quadratic --spawn threads \

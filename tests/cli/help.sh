@@ -28,13 +28,15 @@ shows "attack: " list filter attack
 [ "$(awk 'length > 100' out | grep -c 'when  ')" -eq 0 ] || fail "a line of list is too long"
 
 echo "-- help"
-for command in train simulate race replay eval plan list; do
+for command in train simulate serve work keys launch race replay report eval predict plan \
+    reproduce list; do
     shows "usage: paceline $command" help $command
     cp out first
     "$PACELINE" $command --help >out
     cmp -s first out || fail "help $command differs from $command --help"
 done
 shows "usage: paceline COMMAND" help
+shows "usage: paceline completion bash|zsh" help completion
 "$PACELINE" help train race >out 2>err && fail "help takes two commands"
 for command in train simulate race; do
     "$PACELINE" help $command >out

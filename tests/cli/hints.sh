@@ -31,11 +31,33 @@ says "it has --quiet" train --verbose
 says "use --target-loss to end at a loss; --model decides which loss it is" train --loss mse
 says "use --max-norm" train --grad-clip 1
 
+echo "-- an option of a spec is answered with those of the spec"
+says "did you mean 'beta1'? The options are beta1, beta2," simulate --optim adam:beta=0.9
+says "no option 'momentum'; the options are beta, form" simulate --optim nesterov:momentum=0.9
+says "there is no option 'k'; the only option is s" simulate --policy ssp:k=3
+says "there is no option 'staleness'; the options are k," simulate --policy kasync:staleness=3
+says "there is no option 'hidden'; the options are" simulate --model cnn:hidden=64
+says "there is no option 'timeout'; the only option is mean" simulate --delay exp:timeout=3
+says "did you mean 'k'?" simulate --policy kasync:K=2
+
+echo "-- a name of another option, in other letters, of something that is not there"
+says "no policy is called 'async'; use --method async" simulate --policy async
+says "no filter is called 'krum'; use --reduce krum:f=1" simulate --filter krum:f=1
+says "no method is called 'rounds'; use --policy rounds" simulate --method rounds
+says "use --data idx:DIR" train --data MNIST
+says "did you mean 'mlp'?" train --model MLP
+says "use --method async" simulate --method ASGD
+says "use --resume" train --load x
+says "use --checkpoint DIR for weights" train --output x
+says "use --data csv:FILE; files of Parquet" train --data x.parquet
+says "no data is called 'cifar100'; give one of " train --data cifar100
+
 echo "-- a word without its flag, a number without its key"
 says "write --method sync" train sync --data digits
 says "write --method kasync:k=2" simulate kasync:k=2
 says "write --data digits" train digits
-says "'soon' is not a flag of train; write --NAME VALUE" train soon
+says "'soon' is not expected here; flags of train are --NAME VALUE" train soon
+for n in -np --np --n; do says "launch has no option $n; use -n N" launch $n 2 -- true; done
 says "use --delay const:t=0.02" simulate --delay 0.02
 says "use --delay const:t=20ms" simulate --delay 20ms
 says "delay 'exp': '0.02' is not key=value; did you mean mean=0.02?" simulate --delay exp:0.02
@@ -64,7 +86,28 @@ says "lr takes a number above 0" train --lr 0
 says "lr takes a number above 0, up to 1000000" train --lr 1e-400
 says "did you mean 0.1?" train --lr 0,1
 says "did you mean 1000?" train --updates 1,000
+says "did you mean 1000?" train --updates 1_000
+says "did you mean 1000?" train --updates 1k
+says "did you mean 10000000?" train --updates 10M
+says "did you mean 1000?" train --batch 1k
+says "did you mean 0.1?" train --lr 10%
+for wrong in "target-accuracy 1.5" "updates 5x" "batch 10M" "updates 1h"; do
+    # shellcheck disable=SC2086
+    says "is not accepted" train --$wrong
+    grep -q 'did you mean' err && fail "--$wrong: $(cat err)"
+done
 says "--method needs a value" train --method ''
+
+echo "-- standard output where it is not possible"
+for flag in "simulate --record" "train --history" "replay --record"; do
+    # shellcheck disable=SC2086
+    says "takes the name of a file; - cannot be used here" $flag -
+done
+for flag in "train --log-dir" "train --checkpoint" "race --out" "race -o" "keys --out"; do
+    # shellcheck disable=SC2086
+    says "takes the name of a folder; - cannot be used here" $flag -
+done
+[ ! -e - ] || fail "a file or a folder called -"
 
 echo "-- a flag that is given twice"
 "$PACELINE" simulate --model none --updates 5 --workers 3 --workers=2 --json >out 2>err ||

@@ -52,8 +52,21 @@ says 1 "recording 'MISSING' cannot be read: No such file" replay MISSING --lr 0.
 touch file
 says 1 "paceline: log directory 'file/logs' cannot be created" \
     simulate --model none --updates 5 --log-dir file/logs
+says 1 "folder '$work/x/y/z' cannot be created: there is no folder '$work/x'; create it first" \
+    train --model quadratic --updates 3 --checkpoint "$work/x/y/z"
+says 1 "log directory 'x/y/' cannot be created: there is no folder 'x'" \
+    train --model quadratic --updates 3 --log-dir x/y/
+says 1 "there is no folder 'nosuch'; --resume takes that of a race" race --resume nosuch
 printf 'a,label\n1,0\n2,0\n' >one.csv
-says 1 "has 1 different target; " simulate --data csv:one.csv --updates 1
+says 1 "one.csv: all rows have the same target; there must be 2 classes or more" \
+    simulate --data csv:one.csv --updates 1
+
+awk 'BEGIN { print "a,width"; for (i = 0; i < 300; i++) print i "," i % 184 }' >many.csv
+says 1 "the target 'width' (the last column) has 184 different numbers in 300 rows, too many" \
+    simulate --data csv:many.csv --updates 1
+says 1 "; if another column is the target, add target=NAME" simulate --data csv:many.csv --updates 1
+"$PACELINE" simulate --data csv:many.csv,task=regress --model linear --updates 1 >out 2>err
+grep -q ', 1 feature, a number to predict' err || fail "one feature: $(cat err)"
 
 step "which commands have an option"
 says 2 "commands that have it: simulate, race, replay" train --net latency=1

@@ -70,9 +70,20 @@ grep -qx 'paceline: wrote 2 rows to new.out' err || fail "what was written is no
 [ "$(cut -c1-5 new.out | tr '\n' ' ')" = 'predi rose, "lily ' ] || fail "$(cat new.out)"
 printf 'petal,colour\n,red\n' >new.csv
 refused "add missing=fill" flowers --data csv:new.csv
+refused "make missing texts a category" flowers --data csv:new.csv,ignore=petal
+! grep -q 'ignore=' err || fail "a column that the model needs: $(cat err)"
+printf 'petal,colour\nmaybe,red\n' >odd.csv
+refused "as in the rows of the training; replace it, or empty the field" flowers --data csv:odd.csv
+! grep -q 'ignore=\|category=' err || fail "what a model cannot have: $(cat err)"
 predict filled flowers --data csv:new.csv,missing=fill
 printf 'petals,colour\n1,red\n' >new.csv
 refused "did you mean 'petals'" flowers --data csv:new.csv
+for out in "--out -" "-o -" --out=-; do
+    # shellcheck disable=SC2086
+    predict stream flowers --data csv:test.csv $out
+    cmp -s all stream && [ ! -s err ] && [ ! -e - ] || fail "$out: $(ls), $(cat err)"
+done
+refused "predict needs the rows to predict: paceline predict CHECKPOINT --data csv:FILE" flowers
 refused "already exists and will not be overwritten" flowers --data csv:new.csv --out new.out
 
 step "numbers, in their own unit"
@@ -100,7 +111,7 @@ sed 1d svm | cut -d, -f1 >got
 cut -d' ' -f1 b.svm | paste - got | awk '$1 == $2 { n++ } END { exit n != 100 }' ||
     fail "not all sparse rows are right"
 train digits --data digits:samples=500,test=100 --model softmax --updates 50
-predict pictures digits
+predict pictures digits --data digits:samples=500,test=100
 [ "$(wc -l <pictures)" -eq 101 ] || fail "$(wc -l <pictures) lines of pictures"
 
 step "ratings, by their ids"

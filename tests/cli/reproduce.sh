@@ -84,6 +84,17 @@ refused "line 21: unknown word 'papers'" reproduce --claims bad.txt
 sed '/^  reports  0.58/d' small.txt >bad.txt
 refused "claim fewer-is-faster has no line 'reports'; it needs says" reproduce --claims bad.txt
 
+for ending in json html; do
+    mkdir -p mine
+    echo precious >mine/quick.$ending
+    # shellcheck disable=SC2086
+    refused "'mine/quick.$ending' is not of paceline reproduce and will not be overwritten" \
+        reproduce $small --quick --out mine
+    [ "$(ls mine)" = quick.$ending ] && [ "$(cat mine/quick.$ending)" = precious ] ||
+        fail "a file of the user: $(ls mine)"
+    rm -r mine
+done
+
 echo "-- verdicts"
 # shellcheck disable=SC2086
 works reproduce $small --check

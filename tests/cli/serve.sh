@@ -23,6 +23,16 @@ chmod 640 "$work/keys/ca-key.pem"
 "$paceline" keys --out "$work/keys" --name bob 2>"$work/err" && fail "an authority for all"
 grep -q "ca-key.pem' can be read by others" "$work/err" || fail "$(cat "$work/err")"
 chmod 600 "$work/keys/ca-key.pem"
+mkdir "$work/half"
+echo mine >"$work/half/server.pem"
+for again in 1 2; do
+    "$paceline" keys --out "$work/half" 2>"$work/err" && fail "keys in a folder with another file"
+    grep -q "server.pem' already exists" "$work/err" || fail "$again: $(cat "$work/err")"
+    [ "$(ls "$work/half")" = server.pem ] || fail "left behind: $(ls "$work/half")"
+done
+(ulimit -f 0 && exec "$paceline" keys --out "$work/full" 2>/dev/null) && fail "keys on a full disk"
+(ulimit -f 0 && exec "$paceline" keys --out "$work/keys" --name eve 2>/dev/null) && fail "full disk"
+[ ! -e "$work/full" ] && [ ! -e "$work/keys/eve" ] || fail "left on a full disk: $(ls "$work"/*)"
 "$paceline" work http://127.0.0.1:1 --keys "$work/keys" 2>"$work/err" && fail "keys without TLS"
 grep -q "is not encrypted, so certificates are of no use" "$work/err" || fail "$(cat "$work/err")"
 
