@@ -32,6 +32,7 @@ struct train {
     double updated;                   /* and when that number last changed, since 1970 */
     uint64_t save_updates;            /* between checkpoints; 0 if it is a time */
     double save_s;                    /* between checkpoints; 0 if it is a number of updates */
+    bool began;                       /* there was an event before the end */
     struct pl_claim claim;            /* of the folder of checkpoints */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
     uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
@@ -40,11 +41,22 @@ struct train {
 
 /* --- while it runs ----------------------------------------------------------------------- */
 
+/* Writes run.json beside the checkpoints. It is for people: a failure does not end the run. */
+static void train_describe(const struct train *t) {
+    char path[PL_TEXT_MAX + 16];
+    snprintf(path, sizeof path, "%s/run.json", t->setup->conf.checkpoint);
+    if (t->claim.lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
+}
+
 static void train_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                         const struct pl_plan *plan) {
     struct train *t = ctx;
     pl_control_log *log = pl_sinks_log(&t->sinks);
     t->control = c;
+    if (!t->began && e->kind != PL_END) {
+        t->began = true;
+        train_describe(t);
+    }
     if (log) log(&t->sinks, c, e, plan);
     if (e->kind == PL_END) t->reported = pl_run_report(t->run, pl_control_timeline(c));
 }
@@ -243,13 +255,6 @@ static int train_resume(struct train *t, struct pl_saved **out) {
     return rc;
 }
 
-/* Writes run.json beside the checkpoints. It is for people: a failure does not end the run. */
-static void train_describe(const struct train *t) {
-    char path[PL_TEXT_MAX + 16];
-    snprintf(path, sizeof path, "%s/run.json", t->setup->conf.checkpoint);
-    if (t->claim.lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
-}
-
 /* --- the run ----------------------------------------------------------------------------- */
 
 static int train_open(struct train *t, const struct pl_built *built) {
@@ -260,7 +265,6 @@ static int train_open(struct train *t, const struct pl_built *built) {
         rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->claim, &s->why);
-    if (!rc) train_describe(t);
     if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", &t->run->identity);
     if (!rc && s->conf.metrics[0] &&
         (rc = pl_metrics_open(s->conf.metrics, pl_now_ns, &t->metrics, &s->why)))
@@ -404,15 +408,18 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     if (t->run && t->run->identity.json) {
         pl_run_end(t->run, &built->job, rc, &s->why);
         pl_sinks_run(&t->sinks, &t->run->identity);
-        train_describe(t);
+        if (!rc || t->began) train_describe(t);
     }
-    pl_claim_release(&t->claim);
     pl_metrics_close(t->metrics);
     /* a file that could not be completed must not cost the results */
     if (rc) pl_sinks_discard(&t->sinks);
     if (t->run)
         pl_sinks_close(&t->sinks,
                        rc || t->run->outcome.trouble.text[0] ? NULL : &t->run->outcome.trouble);
+    if (rc && !t->began)
+        pl_claim_discard(&t->claim, s->conf.checkpoint);
+    else
+        pl_claim_release(&t->claim);
     return rc;
 }
 

@@ -87,6 +87,33 @@ for name in thesis.tex checkpoint-1.safetensors checkpoint-0000000001.safetensor
     [ "$(cat keep/$name)" = mine ] || fail "keep/$name is gone"
 done
 
+step "a folder of checkpoints in which a name is the user's"
+# shellcheck disable=SC2086
+for name in run.json best latest best.tmp latest.tmp best/ link:run.json link:latest link:best \
+    link:best.tmp; do
+    rm -rf user && mkdir -p user
+    case $name in
+    link:*) ln -s thesis "user/${name#link:}" ;;
+    */) mkdir "user/$name" ;;
+    *) echo '{"id": "mine"}' >"user/$name" ;;
+    esac
+    echo mine >user/thesis
+    state >before
+    attempt train $run --checkpoint user
+    [ $code -ne 0 ] || fail "--checkpoint with the user's $name succeeded"
+    grep -q 'is in the way' err || fail "the user's $name: $(cat err)"
+done
+# those of an earlier run are replaced, but not by a run that never began
+"$PACELINE" train $run --checkpoint keep --resume auto --updates 16 >out 2>err ||
+    fail "resuming: $(cat err)"
+rm keep/checkpoint-* keep/best.safetensors
+"$PACELINE" train $run --checkpoint keep >out 2>err || fail "a second run: $(cat err)"
+rm keep/checkpoint-* keep/best.safetensors
+cp keep/run.json described
+"$PACELINE" train $run --checkpoint keep --metrics 1.2.3.4:1 >out 2>err && fail "a foreign address"
+cmp -s keep/run.json described || fail "a run that never began replaced run.json"
+furnish
+
 step "a folder below one of the user's, also of a run that is killed or fails"
 # shellcheck disable=SC2086
 for way in fails killed; do
