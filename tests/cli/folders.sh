@@ -75,7 +75,7 @@ mkdir keep
 echo mine >keep/thesis.tex
 echo mine >keep/checkpoint-1.safetensors
 echo mine >keep/checkpoint-0000000001.safetensors.bak
-echo mine >keep/checkpoint-0000000001.safetensors.1-1.tmp.old
+echo mine >keep/checkpoint-0000000001.safetensors.1-1.tmp
 # shellcheck disable=SC2086
 for updates in 4 8 12; do
     "$PACELINE" train --workers 2 --data digits --model softmax --updates $updates \
@@ -83,7 +83,7 @@ for updates in 4 8 12; do
         >out 2>err </dev/null || { [ $updates -eq 4 ] || fail "resuming: $(cat err)"; }
 done
 for name in thesis.tex checkpoint-1.safetensors checkpoint-0000000001.safetensors.bak \
-    checkpoint-0000000001.safetensors.1-1.tmp.old; do
+    checkpoint-0000000001.safetensors.1-1.tmp; do
     [ "$(cat keep/$name)" = mine ] || fail "keep/$name is gone"
 done
 

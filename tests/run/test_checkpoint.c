@@ -184,8 +184,8 @@ TEST(old_ones_go_and_nothing_else) {
         "my-checkpoint-0000000001.safetensors",
         "checkpoint-000000000x.safetensors",
         "checkpoint-99999999999999999999999.safetensors",
-        "checkpoint-0000000001.safetensors.12-.tmp",
-        "checkpoint-0000000001.safetensors.12-3.tmp.mine",
+        "checkpoint-0000000001.safetensors.12-3.tmp",
+        "checkpoint-0000000001.safetensors.paceline-12-3.tmp.mine",
         "notes.txt",
     };
     size_t n_others = sizeof others / sizeof *others;
@@ -356,8 +356,8 @@ TEST(two_pieces_of_one_name_are_refused) {
 
 /* What a killed writer left is removed; what one that lives is still writing, is not. */
 TEST(remains_are_swept) {
-    const char *dead = "d/checkpoint-0000000100.safetensors.4711-0.tmp";
-    const char *live = "d/checkpoint-0000000100.safetensors.4712-0.tmp";
+    const char *dead = "d/checkpoint-0000000100.safetensors.paceline-4711-0.tmp";
+    const char *live = "d/checkpoint-0000000100.safetensors.paceline-4712-0.tmp";
     folder_empty(folder);
     test_write(100, 1);
     test_put(folder_path(dead));
