@@ -13,6 +13,7 @@
 #include "base/seconds.h"
 #include "observe/metrics.h"
 #include "run/claim.h"
+#include "run/exchange.h"
 #include "run/server.h"
 #include "run/standby.h"
 #include "sys/address.h"
@@ -275,6 +276,7 @@ static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
     t->sinks.conf = &s->conf;
     int rc = train_every(t); /* before anything is made */
+    if (!rc && s->conf.exchange[0]) rc = pl_exchange_check(s->conf.exchange, &s->why);
     if (!rc)
         rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
