@@ -254,7 +254,7 @@ class Server:
             pause = min(2 * pause, 0.02)
         with contextlib.suppress(FileNotFoundError):
             with open(self._file("refused"), encoding="utf-8") as f:
-                raise RunError(f.read())
+                raise RunError(f.read().partition(": ")[2])  # it begins with "paceline: "
 
     def load(
         self,

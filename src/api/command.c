@@ -7,6 +7,27 @@
 #include <string.h>
 #include <unistd.h>
 
+bool pl_command_masks(const char *requests) {
+    return strcmp(requests, "none") != 0 && strcmp(requests, "any") != 0;
+}
+
+/* The token of --requests TOKEN, or --requests=TOKEN, is left out. Returns the new length. */
+static size_t command_mask(char *text, size_t n) {
+    static const char option[] = "--requests", mask[] = PL_COMMAND_MASK;
+    const size_t length = sizeof option - 1;
+    char *end = text + n;
+    for (char *at = text; at < end; at += strlen(at) + 1) {
+        char *value = at + length + 1;
+        if (strncmp(at, option, length) != 0 || (at[length] != '\0' && at[length] != '=')) continue;
+        if (value >= end || !pl_command_masks(value)) continue;
+        size_t old = strlen(value), new = old < sizeof mask - 1 ? old : sizeof mask - 1;
+        memcpy(value, mask, new);
+        memmove(value + new, value + old, (size_t)(end - value) - old + 1);
+        end -= old - new;
+    }
+    return (size_t)(end - text);
+}
+
 size_t pl_command_read(char text[PL_COMMAND_MAX + 1]) {
     size_t n = 0;
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -16,7 +37,7 @@ size_t pl_command_read(char text[PL_COMMAND_MAX + 1]) {
     }
     if (fd >= 0) close(fd);
     text[n] = '\0';
-    return n;
+    return command_mask(text, n);
 }
 
 /* One word of a command line, with quotes if a shell needs them. */

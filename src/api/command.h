@@ -6,8 +6,13 @@
 
 #define PL_COMMAND_MAX 16384 /* bytes of the arguments of the process that are read */
 
+/* What is shown and stored instead of a value of --requests that is a token. */
+#define PL_COMMAND_MASK "***"
+bool pl_command_masks(const char *requests);
+
 /* The arguments of this process, as the system has them, also those of an embedding program: each
- * ends with a zero. Returns the number of bytes. */
+ * ends with a zero, and instead of the token of --requests there is PL_COMMAND_MASK. Returns the
+ * number of bytes. */
 size_t pl_command_read(char text[PL_COMMAND_MAX + 1]);
 
 /* A command line for a shell that runs the same experiment and writes no files, malloc()ed; NULL:

@@ -63,6 +63,8 @@ static void identity_resolve(const struct pl_setup *s, const struct pl_built *b,
     snprintf(c->lr_schedule, sizeof c->lr_schedule, "%.511s", b->schedule);
     snprintf(c->average, sizeof c->average, "%.511s", b->average);
     if (delay) snprintf(c->delay, sizeof c->delay, "%s", delay);
+    if (pl_command_masks(c->requests))
+        snprintf(c->requests, sizeof c->requests, "%s", PL_COMMAND_MASK);
     c->updates = (int64_t)job->limits.updates;
     c->lr = job->rate.lr;
     c->eval_every = job->eval_every;

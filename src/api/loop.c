@@ -101,6 +101,7 @@ int pl_loop_open(pl_setup *setup, size_t dim, pl_loop **out) {
     if (!l) return pl_fail(&setup->why, PL_ENOMEM, "out of memory");
     l->setup = setup;
     int rc = loop_open(l, dim);
+    if (rc && l->has_sinks) pl_sinks_discard(&l->sinks);
     if (rc)
         pl_loop_close(l);
     else

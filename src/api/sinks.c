@@ -168,6 +168,7 @@ void pl_sinks_run(struct pl_sinks *s, const struct pl_identity *run) {
 static void sinks_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                         const struct pl_plan *plan) {
     struct pl_sinks *s = ctx;
+    if (e->kind != PL_END) s->began = true;
     if (s->logdir) pl_logdir_event(s->logdir, c, e, plan);
     if (s->events && !s->events_full) pl_sink_event(s->events, c, e, plan);
     if (s->recorder) pl_recorder_event(s->recorder, c, e, plan);
@@ -193,7 +194,7 @@ void pl_sinks_named(struct pl_sinks *s, int worker, const char *name) {
 }
 
 void pl_sinks_point(struct pl_sinks *s, const struct pl_point *p) {
-    s->n_points++;
+    s->began = true;
     if (s->log) pl_sink_point(s->log, s->method, p);
     if (s->logdir) pl_logdir_point(s->logdir, p);
     if (s->dashboard) pl_dashboard_enter(s->dashboard);
@@ -256,9 +257,9 @@ static void sinks_closed(struct pl_sinks *s, int i, int rc, const struct pl_why 
 /* Opening created every file that is open here. */
 void pl_sinks_discard(struct pl_sinks *s) {
     const struct pl_setup_conf *c = s->conf;
-    if (s->n_events + s->n_points > 0) return; /* the run has begun */
-    if (s->log && strcmp(c->log, "-") != 0) unlink(c->log);
-    if (s->events && strcmp(c->events, "-") != 0) unlink(c->events);
+    if (s->began) return;
+    pl_sink_discard(c->log, s->log);
+    pl_sink_discard(c->events, s->events);
     if (s->recorder) unlink(c->record);
     if (s->history_path[0] && c->history[0]) unlink(c->history);
     s->history_path[0] = '\0';

@@ -22,7 +22,8 @@ struct pl_sinks {
     const char
         *recorded; /* the description for the recording, if not the run's: set it before opening;
                       "" for none */
-    uint64_t n_events, n_points;
+    uint64_t n_events;
+    bool began;                      /* there was an event before the end, or a point */
     const struct pl_log *says;       /* where failures are reported when they happen, */
     bool told[PL_SINKS], told_full;  /* once per file */
     bool events_full;                /* that file has reached its limit */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/listen.h"
@@ -12,6 +13,7 @@
 #include "base/seconds.h"
 #include "observe/metrics.h"
 #include "run/claim.h"
+#include "run/exchange.h"
 #include "run/server.h"
 #include "run/standby.h"
 #include "sys/address.h"
@@ -32,6 +34,7 @@ struct train {
     double updated;                   /* and when that number last changed, since 1970 */
     uint64_t save_updates;            /* between checkpoints; 0 if it is a time */
     double save_s;                    /* between checkpoints; 0 if it is a number of updates */
+    bool began;                       /* there was an event before the end */
     struct pl_claim claim;            /* of the folder of checkpoints */
     struct pl_resumed resumed;        /* path NULL: the run starts from the beginning */
     uint64_t epoch;                   /* of a standby that has taken over, otherwise 0 */
@@ -40,11 +43,22 @@ struct train {
 
 /* --- while it runs ----------------------------------------------------------------------- */
 
+/* Writes run.json beside the checkpoints. It is for people: a failure does not end the run. */
+static void train_describe(const struct train *t) {
+    char path[PL_TEXT_MAX + 16];
+    snprintf(path, sizeof path, "%s/run.json", t->setup->conf.checkpoint);
+    if (t->claim.lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
+}
+
 static void train_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                         const struct pl_plan *plan) {
     struct train *t = ctx;
     pl_control_log *log = pl_sinks_log(&t->sinks);
     t->control = c;
+    if (!t->began && e->kind != PL_END) {
+        t->began = true;
+        train_describe(t);
+    }
     if (log) log(&t->sinks, c, e, plan);
     if (e->kind == PL_END) t->reported = pl_run_report(t->run, pl_control_timeline(c));
 }
@@ -243,24 +257,31 @@ static int train_resume(struct train *t, struct pl_saved **out) {
     return rc;
 }
 
-/* Writes run.json beside the checkpoints. It is for people: a failure does not end the run. */
-static void train_describe(const struct train *t) {
-    char path[PL_TEXT_MAX + 16];
-    snprintf(path, sizeof path, "%s/run.json", t->setup->conf.checkpoint);
-    if (t->claim.lock >= 0) pl_sink_describe(path, t->run->identity.json, NULL);
-}
-
 /* --- the run ----------------------------------------------------------------------------- */
+
+/* --log-dir must be empty, and the folder of checkpoints, which exists by now, is not. */
+static int train_check_folders(struct pl_setup *s) {
+    const struct pl_setup_conf *c = &s->conf;
+    struct stat a, b;
+    if (!c->checkpoint[0] || !c->log_dir[0] || stat(c->checkpoint, &a) || stat(c->log_dir, &b) ||
+        a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+        return PL_OK;
+    return pl_fail(&s->why, PL_EUSAGE,
+                   "--log-dir '%.200s' is the folder of --checkpoint; give another name, such as "
+                   "--log-dir %.150s/log",
+                   c->log_dir, c->checkpoint);
+}
 
 static int train_open(struct train *t, const struct pl_built *built) {
     struct pl_setup *s = t->setup;
     t->sinks.conf = &s->conf;
     int rc = train_every(t); /* before anything is made */
+    if (!rc && s->conf.exchange[0]) rc = pl_exchange_check(s->conf.exchange, &s->why);
     if (!rc)
         rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->claim, &s->why);
-    if (!rc) train_describe(t);
+    if (!rc) rc = train_check_folders(s);
     if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", &t->run->identity);
     if (!rc && s->conf.metrics[0] &&
         (rc = pl_metrics_open(s->conf.metrics, pl_now_ns, &t->metrics, &s->why)))
@@ -404,15 +425,18 @@ static int train_serve(struct train *t, const struct pl_built *built, const stru
     if (t->run && t->run->identity.json) {
         pl_run_end(t->run, &built->job, rc, &s->why);
         pl_sinks_run(&t->sinks, &t->run->identity);
-        train_describe(t);
+        if (!rc || t->began) train_describe(t);
     }
-    pl_claim_release(&t->claim);
     pl_metrics_close(t->metrics);
     /* a file that could not be completed must not cost the results */
     if (rc) pl_sinks_discard(&t->sinks);
     if (t->run)
         pl_sinks_close(&t->sinks,
                        rc || t->run->outcome.trouble.text[0] ? NULL : &t->run->outcome.trouble);
+    if (rc && !t->began)
+        pl_claim_discard(&t->claim, s->conf.checkpoint);
+    else
+        pl_claim_release(&t->claim);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define OUTPUT_TRIES 1000
+#define OUTPUT_MORE 48 /* characters of a temporary name, at most, beyond the file's */
 
 static const char *output_name(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -22,18 +23,18 @@ static int output_fail(struct pl_why *why) {
 
 /* --- what killed writers have left ------------------------------------------------------- */
 
+/* "NAME.paceline-<process>-<number>.tmp" */
 bool pl_output_is_temporary(const char *name, size_t *front) {
-    static const char digits[] = "0123456789", end[] = ".tmp";
-    size_t n = strlen(name);
-    if (n < sizeof end || strcmp(name + n - (sizeof end - 1), end) != 0) return false;
-    n -= sizeof end - 1;
-    size_t number = n;
-    while (number > 0 && strchr(digits, name[number - 1])) number--;
-    if (number == n || number == 0 || name[number - 1] != '-') return false;
-    size_t process = number - 1;
-    while (process > 0 && strchr(digits, name[process - 1])) process--;
-    if (process == number - 1 || process < 2 || name[process - 1] != '.') return false;
-    *front = process - 1;
+    static const char mark[] = ".paceline-", digits[] = "0123456789";
+    const char *found = NULL;
+    for (const char *at = name; (at = strstr(at, mark)); at++) found = at;
+    if (!found || found == name) return false;
+    const char *process = found + sizeof mark - 1;
+    size_t n = strspn(process, digits);
+    if (n == 0 || process[n] != '-') return false;
+    const char *number = process + n + 1, *end = number + strspn(number, digits);
+    if (end == number || strcmp(end, ".tmp") != 0) return false;
+    *front = (size_t)(found - name);
     return true;
 }
 
@@ -63,17 +64,28 @@ static void output_sweep_folder(const char *path) {
     closedir(d);
 }
 
+/* A file that is replaced keeps its permissions, unless it is another user's. */
+static void output_keep_mode(const struct pl_output *o) {
+    struct stat old, new;
+    if (lstat(o->path, &old) || !S_ISREG(old.st_mode) || fstat(o->fd, &new) ||
+        old.st_uid != new.st_uid || (old.st_mode & 0777) == (new.st_mode & 0777))
+        return;
+    /* where that is not possible, the file system has no permissions of its own */
+    (void)!fchmod(o->fd, old.st_mode & 0777);
+}
+
 /* --- writing ----------------------------------------------------------------------------- */
 
 int pl_output_begin(struct pl_output *o, const char *path, struct pl_why *why) {
     o->fd = -1;
-    if (strlen(path) + 32 > sizeof o->path)
-        return pl_fail(why, PL_EUSAGE, "its path is longer than %d bytes", PL_OUTPUT_PATH - 32);
+    if (strlen(path) + OUTPUT_MORE > sizeof o->path)
+        return pl_fail(why, PL_EUSAGE, "its path is longer than %d bytes",
+                       PL_OUTPUT_PATH - OUTPUT_MORE);
     snprintf(o->path, sizeof o->path, "%s", path);
     output_sweep_folder(path);
     for (int i = 0; i < OUTPUT_TRIES; i++) {
-        snprintf(o->temporary, sizeof o->temporary, "%.*s.%ld-%d.tmp", PL_OUTPUT_PATH - 32, path,
-                 (long)getpid(), i);
+        snprintf(o->temporary, sizeof o->temporary, "%.*s.paceline-%ld-%d.tmp",
+                 PL_OUTPUT_PATH - OUTPUT_MORE, path, (long)getpid(), i);
         int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0 && errno == EEXIST) continue;
         if (fd < 0) return output_fail(why);
@@ -83,6 +95,7 @@ int pl_output_begin(struct pl_output *o, const char *path, struct pl_why *why) {
          * again */
         if ((locked == 0 || errno != EWOULDBLOCK) && fstat(fd, &st) == 0 && st.st_nlink > 0) {
             o->fd = fd;
+            output_keep_mode(o);
             return PL_OK;
         }
         close(fd);

@@ -1,10 +1,11 @@
 /* Files that are written as a whole: under a temporary name beside the file, which is renamed once
- * it is complete. A reader finds the old file or the new one. Everything that replaces a file is
+ * it is complete. A reader finds the old file or the new one. A file that is replaced keeps its
+ * permissions. Everything that replaces a file is
  * written this way.
  *
- * The temporary file PATH.<process>-<number>.tmp is created, never opened: it follows no link, and
- * a file that has the name already stays. It is locked until its writer has ended, and the next
- * write to PATH removes those of writers that were killed. */
+ * The temporary file PATH.paceline-<process>-<number>.tmp is created, never opened: it follows no
+ * link, and a file that has the name already stays. It is locked until its writer has ended, and
+ * the next write to PATH removes those of writers that were killed. */
 #ifndef PL_BASE_OUTPUT_H
 #define PL_BASE_OUTPUT_H
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -18,9 +19,12 @@ int pl_sink_open(const char *what, const char *path, FILE **out, struct pl_why *
     return PL_OK;
 }
 
+static bool sink_is_output(const char *path) {
+    return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
+}
+
 int pl_sink_open_stream(const char *what, const char *path, FILE **out, struct pl_why *why) {
-    if (strcmp(path, "-") != 0 && strcmp(path, "/dev/stdout") != 0)
-        return pl_sink_open(what, path, out, why);
+    if (!sink_is_output(path)) return pl_sink_open(what, path, out, why);
     int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (fd >= 0 && (*out = fdopen(fd, "w"))) return PL_OK;
     int error = errno;
@@ -39,6 +43,13 @@ int pl_sink_flush(const char *what, const char *path, FILE *f, struct pl_why *wh
 bool pl_sink_is_full(FILE *f, uint64_t max) {
     off_t at = f ? ftello(f) : 0;
     return at > 0 && (uint64_t)at >= max;
+}
+
+void pl_sink_discard(const char *path, FILE *f) {
+    struct stat opened, named;
+    if (!f || sink_is_output(path) || fstat(fileno(f), &opened) || lstat(path, &named)) return;
+    if (S_ISREG(named.st_mode) && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino)
+        unlink(path);
 }
 
 int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why) {

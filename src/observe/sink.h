@@ -24,6 +24,10 @@ bool pl_sink_is_full(FILE *f, uint64_t max);
 /* Closes it, likewise. */
 int pl_sink_close(const char *what, const char *path, FILE *f, struct pl_why *why);
 
+/* Removes the file that was opened, unless it is standard output or the name is another file's by
+ * now. It still has to be closed. NULL is allowed. */
+void pl_sink_discard(const char *path, FILE *f);
+
 /* {"method":…,"time":…,"updates":…,…} */
 void pl_sink_point(FILE *f, const char *method, const struct pl_point *p);
 

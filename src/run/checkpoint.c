@@ -110,9 +110,34 @@ static int checkpoint_list(const char *dir, bool sweep, uint64_t **out, size_t *
 
 /* ---- writing ---- */
 
+/* Whether a link can get this name: there is nothing, or a link to what a run saves. */
+static bool checkpoint_may_link(const char *path) {
+    char target[CHECKPOINT_NAME_MAX];
+    uint64_t updates;
+    struct stat st;
+    if (lstat(path, &st)) return true;
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = '\0';
+    return checkpoint_is_ours(target, &updates) || strcmp(target, PL_BEST_FILE) == 0;
+}
+
+static int checkpoint_check_links(const char *dir, struct pl_why *why) {
+    static const char *const names[] = {"latest", "best", "latest.tmp", "best.tmp"};
+    char path[PL_CHECKPOINT_PATH_MAX];
+    int rc = PL_OK;
+    for (size_t i = 0; !rc && i < sizeof names / sizeof *names; i++) {
+        rc = checkpoint_join(path, sizeof path, dir, names[i], why);
+        if (!rc && !checkpoint_may_link(path))
+            rc = pl_fail(why, PL_EUSAGE,
+                         "'%s' is in the way: it is not a link to a checkpoint; move it, or give "
+                         "another folder with --checkpoint",
+                         path);
+    }
+    return rc;
+}
+
 int pl_checkpoint_folder(const char *dir, struct pl_why *why) {
     struct stat st;
-    char latest[PL_CHECKPOINT_PATH_MAX];
     if (mkdir(dir, 0777) == 0) {
         if (pl_tensors_sync_folder(dir))
             return pl_fail(why, PL_EIO, "the folder of '%s' cannot be synced to the disk", dir);
@@ -124,11 +149,7 @@ int pl_checkpoint_folder(const char *dir, struct pl_why *why) {
     if (access(dir, W_OK | X_OK))
         return pl_fail(why, PL_EIO, "no files can be created in folder '%s': %s", dir,
                        strerror(errno));
-    int rc = checkpoint_join(latest, sizeof latest, dir, "latest", why);
-    if (!rc && lstat(latest, &st) == 0 && !S_ISLNK(st.st_mode))
-        rc =
-            pl_fail(why, PL_EUSAGE, "'%s' is in the way: it is not a link to a checkpoint", latest);
-    return rc;
+    return checkpoint_check_links(dir, why);
 }
 
 /* Another process may do the same at the same time, or have died doing it. */
@@ -142,15 +163,18 @@ static int checkpoint_link(const char *dir, const char *link, const char *name,
     if (rc) return rc;
     for (int i = 0; i < CHECKPOINT_TRIES; i++) {
         if (symlink(name, temporary) == 0) {
+            if (!checkpoint_may_link(latest)) {
+                unlink(temporary);
+                errno = EEXIST;
+                break;
+            }
             if (rename(temporary, latest) == 0) return PL_OK;
             if (errno == ENOENT) continue;
             break;
         }
-        struct stat st;
         /* a file system without links: the numbers in the names suffice */
         if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) return PL_OK;
-        if (errno != EEXIST) break;
-        if (lstat(temporary, &st) == 0 && !S_ISLNK(st.st_mode)) break;
+        if (errno != EEXIST || !checkpoint_may_link(temporary)) break;
         unlink(temporary);
     }
     return pl_fail(why, PL_EIO, "'%s' is written, but the link '%s' cannot be set: %s", name,

@@ -44,7 +44,8 @@ void pl_snapshot_text(struct pl_snapshot *s, const char *key, const char *value)
 int pl_snapshot_pack(struct pl_snapshot *s, uint64_t updates, unsigned char **out, size_t *bytes,
                      struct pl_why *why);
 
-/* Creates `dir` if it does not exist, and checks that files can be created in it. */
+/* Creates `dir` if it does not exist, and checks that files can be created in it, and that a name
+ * of a link is free or that of a run's link. */
 int pl_checkpoint_folder(const char *dir, struct pl_why *why);
 
 /* Creates `dir` if it does not exist, writes the file, links `latest` to it and removes the oldest

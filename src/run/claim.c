@@ -72,20 +72,39 @@ static void claim_boot(char out[PL_CLAIM_TEXT]) {
     if (f) fclose(f);
 }
 
+/* Opens the lock, and locks it: PL_OK, or -1 and errno. A run that never began removes its lock, so
+ * one that was waited for can be gone. */
+static int claim_open(const char *path, struct pl_claim *c) {
+    uint64_t until = pl_now_ns() + CLAIM_WAIT_NS;
+    for (;;) {
+        struct stat st;
+        c->made_lock = true;
+        c->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (c->lock < 0 && errno == EEXIST) {
+            c->made_lock = false;
+            c->lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+            if (c->lock < 0 && errno == ENOENT) continue;
+        }
+        if (c->lock < 0) return -1;
+        int rc;
+        while ((rc = flock(c->lock, LOCK_EX | LOCK_NB)) &&
+               (errno == EWOULDBLOCK || errno == EINTR) && pl_now_ns() < until)
+            pl_sleep_ns(CLAIM_NAP_NS);
+        if (rc || fstat(c->lock, &st) || st.st_nlink > 0) return rc;
+        close(c->lock);
+    }
+}
+
 static int claim_lock(const char *dir, struct pl_claim *out, struct pl_why *why) {
     char path[PL_CHECKPOINT_PATH_MAX], boot[PL_CLAIM_TEXT];
     struct pl_claim found;
     int used = snprintf(path, sizeof path, "%s/.lock", dir);
     if (used < 0 || (size_t)used >= sizeof path)
         return pl_fail(why, PL_EUSAGE, "the path %.60s… is too long", dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int rc = claim_open(path, out), fd = out->lock;
     if (fd < 0)
         return pl_fail(why, PL_EIO, "'%.200s' cannot be created: %s", path, strerror(errno));
-    uint64_t until = pl_now_ns() + CLAIM_WAIT_NS;
-    int rc;
-    while ((rc = flock(fd, LOCK_EX | LOCK_NB)) && (errno == EWOULDBLOCK || errno == EINTR) &&
-           pl_now_ns() < until)
-        pl_sleep_ns(CLAIM_NAP_NS);
+    out->lock = -1;
     if (rc && errno == EWOULDBLOCK) {
         long holder = claim_read(fd, &found);
         close(fd);
@@ -108,8 +127,33 @@ static int claim_lock(const char *dir, struct pl_claim *out, struct pl_why *why)
     claim_boot(boot);
     if (strcmp(found.boot, boot) != 0) found.run[0] = '\0';
     memcpy(found.boot, boot, sizeof boot);
+    found.made_folder = out->made_folder;
+    found.made_lock = out->made_lock;
     *out = found;
     return PL_OK;
+}
+
+/* Refuses a folder with a run.json that no run with checkpoints has written. An empty one can be
+ * left by a machine that crashed. */
+static int claim_check_description(const char *dir, struct pl_why *why) {
+    char path[PL_CHECKPOINT_PATH_MAX], text[256] = "", version = '\0';
+    struct stat st;
+    int used = snprintf(path, sizeof path, "%s/run.json", dir);
+    if (used < 0 || (size_t)used >= sizeof path || lstat(path, &st)) return PL_OK;
+    int fd = S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (n == 0) return PL_OK;
+    int read = n < 0 ? 0
+                     : sscanf(text,
+                              " { \"id\": \"%*[0-9]-%*[0-9]-%*[0-9a-f]\", \"kind\": \"train\","
+                              " \"version\": %c",
+                              &version);
+    if (read == 1) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "'%.200s' is in the way: it does not describe a run with checkpoints; move it, "
+                   "or give another folder with --checkpoint",
+                   path);
 }
 
 /* Whether the file lies in the folder. */
@@ -131,7 +175,7 @@ static int claim_check_empty(const char *dir, struct pl_why *why) {
     if (rc == PL_EMISSING) {
         struct stat st;
         int used = snprintf(path, sizeof path, "%s/" PL_BEST_FILE, dir);
-        if (used > 0 && (size_t)used < sizeof path && stat(path, &st) == 0) rc = PL_OK;
+        if (used > 0 && (size_t)used < sizeof path && lstat(path, &st) == 0) rc = PL_OK;
     }
     if (rc) return rc == PL_EMISSING ? PL_OK : pl_checkpoint_find(dir, path, sizeof path, why);
     if (pl_tensors_head(path, &t, NULL)) t = NULL;
@@ -147,8 +191,10 @@ static int claim_check_empty(const char *dir, struct pl_why *why) {
 }
 
 int pl_claim_take(const char *dir, const char *from, struct pl_claim *out, struct pl_why *why) {
-    *out = (struct pl_claim){.lock = -1};
+    struct stat st;
+    *out = (struct pl_claim){.lock = -1, .made_folder = lstat(dir, &st) != 0};
     int rc = pl_checkpoint_folder(dir, why);
+    if (!rc) rc = claim_check_description(dir, why);
     if (!rc) rc = claim_lock(dir, out, why);
     bool own = from && claim_inside(dir, from);
     if (!rc && !own) {
@@ -156,7 +202,7 @@ int pl_claim_take(const char *dir, const char *from, struct pl_claim *out, struc
         out->run[0] = '\0';
     }
     if (!rc && out->lock >= 0) claim_write(out);
-    if (rc) pl_claim_release(out);
+    if (rc) pl_claim_discard(out, dir);
     return rc;
 }
 
@@ -172,4 +218,13 @@ void pl_claim_note(struct pl_claim *c, const char *run, uint64_t epoch, uint64_t
 void pl_claim_release(struct pl_claim *c) {
     if (c->lock >= 0) close(c->lock);
     c->lock = -1;
+}
+
+void pl_claim_discard(struct pl_claim *c, const char *dir) {
+    char path[PL_CHECKPOINT_PATH_MAX];
+    int used = snprintf(path, sizeof path, "%s/.lock", dir);
+    if (c->made_lock && used > 0 && (size_t)used < sizeof path) unlink(path);
+    pl_claim_release(c);
+    if (c->made_folder) rmdir(dir);
+    c->made_lock = c->made_folder = false;
 }

@@ -8,6 +8,7 @@
 #ifndef PL_RUN_CLAIM_H
 #define PL_RUN_CLAIM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -21,12 +22,18 @@ struct pl_claim {
     uint64_t epoch, version;
     char boot[PL_CLAIM_TEXT]; /* of the machine, since it was started */
     int length;               /* of what is in the file */
+    bool made_folder, made_lock;
 };
 
-/* Creates `dir` if it does not exist, and locks it. `from` is the checkpoint that the run continues
- * from, or NULL; if it lies in `dir`, the checkpoints there are the run's own. */
+/* Creates `dir` if it does not exist, and locks it. Fails, and leaves it as it was, if a name that
+ * the run would write there is taken by something that no run has written. `from` is the checkpoint
+ * that the run continues from, or NULL; if it lies in `dir`, the checkpoints there are the run's
+ * own. */
 int pl_claim_take(const char *dir, const char *from, struct pl_claim *out, struct pl_why *why);
 void pl_claim_release(struct pl_claim *c); /* one without a lock is fine */
+
+/* The same of a run that never began: removes what pl_claim_take has made. */
+void pl_claim_discard(struct pl_claim *c, const char *dir);
 
 /* Notes that the server with this epoch has made this version. If that cannot be written, nothing
  * is noted any more. The run is at most 63 letters, digits, '-' and '_'. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/input.h"
@@ -25,16 +26,66 @@ struct exchange_read {
     float *real;     /* [weights + vectors + reference][dim] */
 };
 
-static bool exchange_path(const struct server *s, const char *name, char path[PL_OUTPUT_PATH]) {
-    int n = snprintf(path, PL_OUTPUT_PATH, "%s/%s", s->conf->exchange, name);
+static const char exchange_mark[] = "paceline: "; /* what `refused` begins with */
+
+static bool exchange_join(const char *dir, const char *name, char path[PL_OUTPUT_PATH]) {
+    int n = snprintf(path, PL_OUTPUT_PATH, "%s/%s", dir, name);
     return n > 0 && n < PL_OUTPUT_PATH;
+}
+
+static bool exchange_path(const struct server *s, const char *name, char path[PL_OUTPUT_PATH]) {
+    return exchange_join(s->conf->exchange, name, path);
 }
 
 static void exchange_refuse(struct server *s, const struct pl_why *why) {
     char path[PL_OUTPUT_PATH];
+    char text[sizeof exchange_mark + sizeof why->text];
     pl_log_warn(&s->job->log, "%s", why->text);
+    int n = snprintf(text, sizeof text, "%s%s", exchange_mark, why->text);
     if (s->conf->exchange && exchange_path(s, "refused", path))
-        pl_output_write(path, why->text, strlen(why->text), NULL);
+        pl_output_write(path, text, (size_t)n, NULL);
+}
+
+/* --- what is there -------------------------------------------------------------------------- */
+
+static bool exchange_is_refusal(FILE *f) {
+    char text[sizeof exchange_mark] = "";
+    return fread(text, 1, sizeof text - 1, f) == sizeof text - 1 &&
+           strcmp(text, exchange_mark) == 0;
+}
+
+/* Whether the file has the length that it says. */
+static bool exchange_is_state(FILE *f) {
+    struct exchange_head h;
+    struct stat st;
+    if (fread(&h, sizeof h, 1, f) != 1 || fstat(fileno(f), &st)) return false;
+    if (h.dim >> 40 || h.tensors >> 40 || h.vectors >> 10 || h.weights > 1 || h.reference > 1)
+        return false;
+    uint64_t real = (h.weights + h.vectors + h.reference) * h.dim;
+    return (uint64_t)st.st_size == sizeof h + h.tensors * sizeof(uint64_t) + real * sizeof(pl_real);
+}
+
+int pl_exchange_check(const char *dir, struct pl_why *why) {
+    static const struct {
+        const char *name, *what;
+        bool (*is_ours)(FILE *f);
+    } file[] = {{"saved", "a state that a run has saved", exchange_is_state},
+                {"refused", "a message of a run", exchange_is_refusal}};
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        char path[PL_OUTPUT_PATH];
+        const char *wrong;
+        struct stat st;
+        if (!exchange_join(dir, file[i].name, path) || lstat(path, &st)) continue;
+        FILE *f = S_ISREG(st.st_mode) ? pl_input_file(path, &wrong) : NULL;
+        bool ours = f && file[i].is_ours(f);
+        if (f) fclose(f);
+        if (!ours)
+            return pl_fail(why, PL_EUSAGE,
+                           "'%.200s' is in the way: it is not %s; move it, or give another folder "
+                           "with --exchange",
+                           path, file[i].what);
+    }
+    return PL_OK;
 }
 
 /* The optimizer, if there is one at the server and a folder for its state. */

@@ -189,6 +189,17 @@ TEST(results_outlive_files) {
 }
 
 /* What needs to see vectors is refused, by name. */
+TEST(a_loop_that_cannot_begin_leaves_no_file) {
+    char events[] = "loop-d.XXXXXX";
+    pl_loop *loop = NULL;
+    close(mkstemp(events));
+    unlink(events);
+    pl_setup *s = loop_setup("policy=ksync:k=4 workers=5 updates=3", events);
+    set(s, "dashboard", "192.0.2.1:1"); /* no address of a machine */
+    assert_int_equal(pl_loop_open(s, DIM, &loop), PL_EIO);
+    assert_int_equal(access(events, F_OK), -1);
+}
+
 TEST(rules_that_look_are_refused) {
     static const char *const options[][2] = {
         {"reduce", "median"},       {"reduce", "krum"},   {"correct", "clip"},  {"local", "steps"},

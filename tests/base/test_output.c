@@ -54,12 +54,32 @@ TEST(test_replaces) {
     test_expect("victim", "precious");
 }
 
+static mode_t test_mode(const char *name) {
+    struct stat st;
+    assert_int_equal(stat(folder_path(name), &st), 0);
+    return st.st_mode & 07777;
+}
+
+TEST(test_mode_is_kept) {
+    struct pl_why why;
+    mode_t mask = umask(022);
+    assert_int_equal(pl_output_write(folder_path("page"), "one", 3, &why), PL_OK);
+    assert_int_equal(test_mode("page"), 0644);
+    assert_int_equal(chmod(folder_path("page"), 0600), 0);
+    assert_int_equal(pl_output_write(folder_path("page"), "two", 3, &why), PL_OK);
+    assert_int_equal(test_mode("page"), 0600);
+    assert_int_equal(chmod(folder_path("page"), 0666), 0);
+    assert_int_equal(pl_output_write(folder_path("page"), "three", 5, &why), PL_OK);
+    assert_int_equal(test_mode("page"), 0666);
+    umask(mask);
+}
+
 TEST(test_links) {
     struct pl_why why;
     char name[64];
     test_put("victim", "precious");
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof name, "b.%ld-%d.tmp", (long)getpid(), i);
+        snprintf(name, sizeof name, "b.paceline-%ld-%d.tmp", (long)getpid(), i);
         assert_int_equal(symlink(i < 2 ? "victim" : "nothing", folder_path(name)), 0);
     }
     assert_int_equal(pl_output_write(folder_path("b"), "new", 3, &why), PL_OK);
@@ -67,19 +87,21 @@ TEST(test_links) {
     test_expect("victim", "precious");
     assert_false(test_exists("nothing"));
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof name, "b.%ld-%d.tmp", (long)getpid(), i);
+        snprintf(name, sizeof name, "b.paceline-%ld-%d.tmp", (long)getpid(), i);
         assert_true(test_exists(name));
     }
 }
 
 TEST(test_killed_writers) {
-    static const char *const others[] = {"c.12.tmp",   "c.1-2-3.tmp", "c.x-1.tmp", "c.1-.tmp",
-                                         "cc.1-1.tmp", ".1-1.tmp",    "c1-1.tmp",  "c.1-1.tmp.old"};
+    static const char *const others[] = {
+        "c.1-1.tmp",          "c.2024-11.tmp",     "c.paceline-12.tmp",      "c.paceline-1-2-3.tmp",
+        "c.paceline-x-1.tmp", "c.paceline-1-.tmp", "c.paceline--1.tmp",      "cc.paceline-1-1.tmp",
+        ".paceline-1-1.tmp",  "cpaceline-1-1.tmp", "c.paceline-1-1.tmp.old", "c.paceline-1-1"};
     struct pl_why why;
     struct pl_output alive;
     int status, pipes[2];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) test_put(others[i], "mine");
-    assert_int_equal(mkdir(folder_path("c.5-5.tmp"), 0700), 0);
+    assert_int_equal(mkdir(folder_path("c.paceline-5-5.tmp"), 0700), 0);
     assert_int_equal(pl_output_begin(&alive, folder_path("c"), &why), PL_OK);
     assert_int_equal(pl_output_put(&alive, "alive", 5, &why), PL_OK);
     assert_int_equal(pipe(pipes), 0);
@@ -101,7 +123,7 @@ TEST(test_killed_writers) {
     assert_int_equal(pl_output_end(&alive, PL_OK, &why), PL_OK);
     test_expect("c", "alive");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) test_expect(others[i], "mine");
-    assert_int_equal(rmdir(folder_path("c.5-5.tmp")), 0);
+    assert_int_equal(rmdir(folder_path("c.paceline-5-5.tmp")), 0);
 }
 
 TEST(test_refused) {

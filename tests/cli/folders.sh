@@ -75,7 +75,7 @@ mkdir keep
 echo mine >keep/thesis.tex
 echo mine >keep/checkpoint-1.safetensors
 echo mine >keep/checkpoint-0000000001.safetensors.bak
-echo mine >keep/checkpoint-0000000001.safetensors.1-1.tmp.old
+echo mine >keep/checkpoint-0000000001.safetensors.1-1.tmp
 # shellcheck disable=SC2086
 for updates in 4 8 12; do
     "$PACELINE" train --workers 2 --data digits --model softmax --updates $updates \
@@ -83,9 +83,39 @@ for updates in 4 8 12; do
         >out 2>err </dev/null || { [ $updates -eq 4 ] || fail "resuming: $(cat err)"; }
 done
 for name in thesis.tex checkpoint-1.safetensors checkpoint-0000000001.safetensors.bak \
-    checkpoint-0000000001.safetensors.1-1.tmp.old; do
+    checkpoint-0000000001.safetensors.1-1.tmp; do
     [ "$(cat keep/$name)" = mine ] || fail "keep/$name is gone"
 done
+
+step "a folder of checkpoints in which a name is the user's"
+# shellcheck disable=SC2086
+for name in run.json best latest best.tmp latest.tmp best/ link:run.json link:latest link:best \
+    link:best.tmp; do
+    rm -rf user && mkdir -p user
+    case $name in
+    link:*) ln -s thesis "user/${name#link:}" ;;
+    */) mkdir "user/$name" ;;
+    *) echo '{"id": "mine"}' >"user/$name" ;;
+    esac
+    echo mine >user/thesis
+    state >before
+    attempt train $run --checkpoint user
+    [ $code -ne 0 ] || fail "--checkpoint with the user's $name succeeded"
+    grep -q 'is in the way' err || fail "the user's $name: $(cat err)"
+done
+# those of an earlier run are replaced, but not by a run that never began
+softmax="--workers 2 --data digits --model softmax"
+# shellcheck disable=SC2086
+{
+    works train $softmax --checkpoint keep --resume auto --updates 16
+    rm keep/checkpoint-* keep/best.safetensors
+    works train $softmax --checkpoint keep --updates 4
+    rm keep/checkpoint-* keep/best.safetensors
+    cp keep/run.json described
+    refused "cannot listen" train $softmax --checkpoint keep --metrics 1.2.3.4:1
+}
+cmp -s keep/run.json described || fail "a run that never began replaced run.json"
+furnish
 
 step "a folder below one of the user's, also of a run that is killed or fails"
 # shellcheck disable=SC2086

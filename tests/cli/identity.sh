@@ -137,6 +137,18 @@ has timed/run.json '"why": "time"' '"kind": "train"'
     >out 2>err || fail "a path that is not UTF-8: $(cat err)"
 object "$(printf 'odd\377')/run.json"
 
+step "the token of --requests is in no file"
+# shellcheck disable=SC2086
+for way in "--requests secret-token" --requests=secret-token; do
+    rm -rf token && mkdir token
+    works train $small --workers 1 --updates 3 --listen token/s $way --quiet \
+        --checkpoint token/c --log-dir token/l --record token/r --history token/h
+    ! grep -r 'secret-token' token >out || fail "$(head -c 200 out)"
+    has token/c/run.json '"requests": "***"' '***", "--quiet"'
+    works train --resume token/c --updates 5 --listen token/s $way --quiet
+    ! grep -r 'secret-token' token >out || fail "resumed: $(head -c 200 out)"
+done
+
 step "races"
 works race sync async --model quadratic --workers 2 --updates 20 --seeds 2 --out raced
 for file in run run-01-seed1 run-01-seed2 run-02-seed1 run-02-seed2; do

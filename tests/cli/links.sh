@@ -7,14 +7,16 @@ run() {
     timeout -k 1 60 "$PACELINE" "$@" >out 2>err </dev/null || fail "$*: status $?, $(cat err)"
 }
 
+ends="part tmp new gp part.tmp paceline-$$-0.tmp"
+
 # Names that programs commonly use for temporary files, all links to a file of the user's.
 plant() { # the file that will be written
-    for end in part tmp new gp "part.tmp" "$$-0.tmp"; do ln -s "$work/victim" "$1.$end"; done
+    for end in $ends; do ln -s "$work/victim" "$1.$end"; done
 }
 
 check() { # the file that was written
     [ "$(cat "$work/victim")" = precious ] || fail "$1: a link was followed: $(head -c 80 victim)"
-    for end in part tmp new gp "part.tmp" "$$-0.tmp"; do
+    for end in $ends; do
         [ -L "$1.$end" ] || fail "$1.$end is no longer the link that it was"
     done
     [ -s "$1" ] && [ ! -L "$1" ] || fail "$1 was not written"
@@ -35,7 +37,7 @@ step "a checkpoint"
 mkdir c
 plant c/checkpoint-0000000005.safetensors
 plant c/best.safetensors
-echo 'of a writer that was killed' >c/best.safetensors.99999999-0.tmp
+echo 'of a writer that was killed' >c/best.safetensors.paceline-99999999-0.tmp
 run train --method async --workers 2 --data digits --model softmax --updates 5 --checkpoint c
 check c/checkpoint-0000000005.safetensors
 check c/best.safetensors
@@ -45,14 +47,14 @@ step "a race, its page and its plot"
 run race sync async --tune no $simulation --seeds 1 --out r
 rm -f r/plot.svg
 for file in r/race.json r/plot.svg r/history-02.json; do plant $file; done
-echo 'a killed program left it' >r/plot.svg.99999999-0.tmp
-echo 'it is mine' >r/plot.svg.1-2-3.tmp
+echo 'a killed program left it' >r/plot.svg.paceline-99999999-0.tmp
+echo 'it is mine' >r/plot.svg.2024-11.tmp
 run race --resume r kasync:k=2
 rm -f r/history-02.json.*
-mv r/plot.svg.1-2-3.tmp mine
+mv r/plot.svg.2024-11.tmp mine
 check r/plot.svg
-mv mine r/plot.svg.1-2-3.tmp
-[ "$(cat r/plot.svg.1-2-3.tmp)" = 'it is mine' ] || fail "a file of the user's was removed"
+mv mine r/plot.svg.2024-11.tmp
+[ "$(cat r/plot.svg.2024-11.tmp)" = 'it is mine' ] || fail "a file of the user's was removed"
 rm -f r/plot.svg.*
 check r/race.json
 plant page.html

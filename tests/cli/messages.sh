@@ -100,6 +100,17 @@ mkdir mine
 "$PACELINE" simulate --model none --updates 5 --log-dir mine --record file >out 2>err &&
     fail "a file was overwritten"
 [ -d mine ] && [ -e file ] || fail "a folder or file that was there is gone"
+says 2 "'c' is the folder of --checkpoint; give another name, such as --log-dir c/log" \
+    train --data digits --workers 1 --updates 5 --log-dir c --checkpoint c
+[ ! -e c ] || fail "left behind: $(ls -a c)"
+mkdir none
+for way in "--wait 0.2 --listen s" "--listen 1.2.3.4:99 --insecure yes" \
+    "--listen 127.0.0.1:0 --keys none"; do
+    # shellcheck disable=SC2086 # a list of options
+    "$PACELINE" serve --data digits --model softmax --workers 1 --record r --log-dir l --log j \
+        --events e --history h --checkpoint c $way >out 2>err && fail "serve $way succeeded"
+    for name in l r h j e c; do [ ! -e $name ] || fail "serve $way left $name behind"; done
+done
 
 step "the header says what a run is"
 "$PACELINE" train --data digits --method sync --workers 4 --attack signflip:f=2,scale=-100 \

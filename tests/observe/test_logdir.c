@@ -153,6 +153,32 @@ static int read_events(const char *path, struct event *out, int max) {
     return n;
 }
 
+/* --- files that are discarded ------------------------------------------------------------ */
+
+/* Only what was created is removed, whatever has its name by now. */
+TEST(what_is_discarded_was_created) {
+    FILE *f, *other;
+    struct stat st;
+    const char *path = folder_path("discarded");
+    assert_int_equal(pl_sink_open("log", path, &f, &why), PL_OK);
+    pl_sink_discard(path, f);
+    assert_int_equal(lstat(path, &st), -1);
+    assert_int_equal(symlink("nowhere", path), 0);
+    pl_sink_discard(path, f);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(pl_sink_open("log", path, &other, &why), PL_OK);
+    pl_sink_discard(path, f);
+    assert_int_equal(lstat(path, &st), 0);
+    pl_sink_discard(path, other);
+    assert_int_equal(lstat(path, &st), -1);
+    fclose(f);
+    fclose(other);
+    assert_int_equal(pl_sink_open("log", "-", &f, &why), PL_OK); /* of standard output: > - */
+    pl_sink_discard("-", f);
+    assert_int_equal(unlink("-"), 0);
+    fclose(f);
+}
+
 /* --- TensorBoard ------------------------------------------------------------------------- */
 
 TEST(test_crc) {

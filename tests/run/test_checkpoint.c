@@ -184,8 +184,8 @@ TEST(old_ones_go_and_nothing_else) {
         "my-checkpoint-0000000001.safetensors",
         "checkpoint-000000000x.safetensors",
         "checkpoint-99999999999999999999999.safetensors",
-        "checkpoint-0000000001.safetensors.12-.tmp",
-        "checkpoint-0000000001.safetensors.12-3.tmp.mine",
+        "checkpoint-0000000001.safetensors.12-3.tmp",
+        "checkpoint-0000000001.safetensors.paceline-12-3.tmp.mine",
         "notes.txt",
     };
     size_t n_others = sizeof others / sizeof *others;
@@ -242,7 +242,8 @@ TEST(the_latest_is_found) {
     assert_int_equal(unlink(folder_path("d/latest")), 0);
     assert_string_equal(test_found(folder_path("d")), test_file(200));
     assert_int_equal(pl_checkpoint_find(folder_path("d"), path, 20, &why), PL_EUSAGE);
-    assert_int_equal(symlink("nowhere", folder_path("d/latest.tmp")), 0); /* of a killed writer */
+    /* of a killed writer */
+    assert_int_equal(symlink("checkpoint-0000000200.safetensors", folder_path("d/latest.tmp")), 0);
     test_write(300, 3);
     assert_string_equal(test_found(folder_path("d/latest")), test_file(300));
     assert_false(test_exists(folder_path("d/latest.tmp")));
@@ -355,8 +356,8 @@ TEST(two_pieces_of_one_name_are_refused) {
 
 /* What a killed writer left is removed; what one that lives is still writing, is not. */
 TEST(remains_are_swept) {
-    const char *dead = "d/checkpoint-0000000100.safetensors.4711-0.tmp";
-    const char *live = "d/checkpoint-0000000100.safetensors.4712-0.tmp";
+    const char *dead = "d/checkpoint-0000000100.safetensors.paceline-4711-0.tmp";
+    const char *live = "d/checkpoint-0000000100.safetensors.paceline-4712-0.tmp";
     folder_empty(folder);
     test_write(100, 1);
     test_put(folder_path(dead));

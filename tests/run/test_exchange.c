@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "client.h"
+#include "run/exchange.h"
 
 struct file {
     uint64_t dim, version, tensors, weights, vectors, reference;
@@ -151,6 +152,35 @@ TEST(what_does_not_fit_is_refused) {
     offer(&f, offsetof(struct file, steps) + DIM * sizeof *f.real);
     assert_true(refused(c, "not finite", false));
     end(&s, c);
+}
+
+/* A folder has what earlier runs saved and refused, but nothing else of these names. */
+TEST(what_no_run_has_written_is_in_the_way) {
+    static const char *const name[] = {"saved", "refused"};
+    char path[300];
+    struct pl_why why;
+    snprintf(path, sizeof path, "%s", folder_path("exchange"));
+    assert_int_equal(pl_exchange_check(path, &why), PL_OK);
+    for (int i = 0; i < 2; i++) {
+        FILE *f = named(name[i], "ab"); /* whatever it has, and more */
+        assert_non_null(f);
+        fputs("mine", f);
+        fclose(f);
+        if (i == 0) assert_int_equal(pl_exchange_check(path, &why), PL_EUSAGE);
+        f = named(name[i], "wb");
+        fputs("this file is mine", f);
+        fclose(f);
+        assert_int_equal(pl_exchange_check(path, &why), PL_EUSAGE);
+        assert_non_null(strstr(why.text, "in the way"));
+        assert_non_null(strstr(why.text, name[i]));
+        char own[300];
+        snprintf(own, sizeof own, "exchange/%s", name[i]);
+        assert_int_equal(unlink(folder_path(own)), 0);
+        assert_int_equal(symlink("nowhere", folder_path(own)), 0);
+        assert_int_equal(pl_exchange_check(path, &why), PL_EUSAGE);
+        assert_int_equal(unlink(folder_path(own)), 0);
+    }
+    assert_int_equal(pl_exchange_check(path, &why), PL_OK);
 }
 
 ALL_TESTS_BETWEEN(folder_make, folder_clear)
