@@ -59,6 +59,11 @@ class Role:
     init: str = ""  # the process only writes its initial weights to this file
     token: str = field(default="", repr=False)  # for the server's `requests`: it may change the run
 
+    def __post_init__(self) -> None:
+        # the program may change its folder during the run
+        if self.socket and not self.elsewhere:
+            object.__setattr__(self, "socket", os.path.abspath(self.socket))
+
     @property
     def elsewhere(self) -> bool:
         """Whether the server was started by somebody else, perhaps on another machine."""
@@ -241,7 +246,7 @@ def _from_variable(text: str) -> Role:
     return Role(
         int(rank),
         int(workers),
-        os.path.abspath(parts["socket"]),
+        parts["socket"],
         restarted=parts.get("restarted") == "yes",
         listen=parts.get("listen", ""),
     )
