@@ -29,6 +29,7 @@ class Store(NamedTuple):
 
 
 _MPI = "mpi:"
+_BEFORE_KEY = re.compile(",(?=(?:rank|workers|socket|restarted|listen)=)")  # paths have commas, too
 _ADDRESSES = 8  # of rank 0's machine, at most
 _SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 
@@ -235,7 +236,7 @@ def _from_variable(text: str) -> Role:
         return Role(-1, 1, text, only=True)
     if text.startswith("init=") and len(text) > 5:
         return Role(0, 1, "", init=text[5:])
-    parts = dict(p.split("=", 1) for p in text.split(",") if "=" in p)
+    parts = dict(p.split("=", 1) for p in _BEFORE_KEY.split(text) if "=" in p)
     rank, workers = parts.get("rank", ""), parts.get("workers", "")
     if not parts.get("socket") or not rank.isdigit() or not workers.isdigit() or int(workers) < 1:
         raise UsageError(

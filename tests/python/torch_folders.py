@@ -90,9 +90,14 @@ class Folders(unittest.TestCase):
         self.check()
 
     def test_variable(self) -> None:
-        env = {"PACELINE": f"rank=0,workers=1,socket={self.socket}"}
-        with unittest.mock.patch.dict(os.environ, env):
-            self.work()
+        """A comma is part of the path, unless a key of the variable comes after it."""
+        place = os.path.join(self.place.name, "a,b=c:d")
+        for role in ("rank=0,workers=1,socket={}", "socket={},rank=0,workers=1,restarted=yes"):
+            env = {"PACELINE": role.format(os.path.join(place, "run.socket"))}
+            with unittest.mock.patch.dict(os.environ, env):
+                opt = self.work()
+            self.assertEqual(opt.role.socket[: len(place)], place)
+            self.assertFalse(os.path.exists(place))
         self.check()
 
     def test_new_folder(self) -> None:
