@@ -244,7 +244,9 @@ PL_API int pl_simulate(pl_setup *setup, pl_run **out);
  * are forked, so they have copies of a function's ctx and of everything else, and do not see later
  * changes. Of the program's descriptors they keep the standard streams only: a function that reads
  * a file or socket opens it in the worker. Several threads may call this at once, each with a setup
- * of its own. Returns when the run has ended and no worker is left.
+ * of its own. Returns when the run has ended and no worker is left. Files are opened by the paths
+ * that the options give, again and again: give absolute ones if the program changes its working
+ * directory meanwhile.
  *
  * If mpirun or srun started several copies of this program ("transport"), all of them call this.
  * Rank 0 is the server and its options count; the others are its workers until the run has ended.

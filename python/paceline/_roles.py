@@ -29,6 +29,7 @@ class Store(NamedTuple):
 
 
 _MPI = "mpi:"
+_BEFORE_KEY = re.compile(",(?=(?:rank|workers|socket|restarted|listen)=)")  # paths have commas, too
 _ADDRESSES = 8  # of rank 0's machine, at most
 _SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 
@@ -58,6 +59,11 @@ class Role:
     only: bool = False  # PACELINE is the address of its server, which has one run
     init: str = ""  # the process only writes its initial weights to this file
     token: str = field(default="", repr=False)  # for the server's `requests`: it may change the run
+
+    def __post_init__(self) -> None:
+        # the program may change its folder during the run
+        if self.socket and not self.elsewhere:
+            object.__setattr__(self, "socket", os.path.abspath(self.socket))
 
     @property
     def elsewhere(self) -> bool:
@@ -230,7 +236,7 @@ def _from_variable(text: str) -> Role:
         return Role(-1, 1, text, only=True)
     if text.startswith("init=") and len(text) > 5:
         return Role(0, 1, "", init=text[5:])
-    parts = dict(p.split("=", 1) for p in text.split(",") if "=" in p)
+    parts = dict(p.split("=", 1) for p in _BEFORE_KEY.split(text) if "=" in p)
     rank, workers = parts.get("rank", ""), parts.get("workers", "")
     if not parts.get("socket") or not rank.isdigit() or not workers.isdigit() or int(workers) < 1:
         raise UsageError(
@@ -241,7 +247,7 @@ def _from_variable(text: str) -> Role:
     return Role(
         int(rank),
         int(workers),
-        os.path.abspath(parts["socket"]),
+        parts["socket"],
         restarted=parts.get("restarted") == "yes",
         listen=parts.get("listen", ""),
     )

@@ -144,6 +144,7 @@ class Server:
         """Starts a server that listens at `socket`. `save` writes the initial weights to a path.
         `token` is for the other ranks and for evaluators on this machine, and so is `given`, see
         the function of that name."""
+        socket = os.path.abspath(socket)
         self._socket, self._pid = socket, os.getpid()
         if _answers(socket):
             raise RunError(
@@ -154,7 +155,7 @@ class Server:
         self._made_folder = self._published = False
         self._process: Any = None
         with contextlib.suppress(FileExistsError):
-            os.mkdir(os.path.dirname(socket) or ".", 0o700)
+            os.mkdir(os.path.dirname(socket), 0o700)
             self._made_folder = True
         while _told:
             _forget(_told.pop(), _FAILED_LINE)

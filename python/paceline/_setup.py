@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import json
 import logging
+import os
 import weakref
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from . import _lib, _structs
 from ._events import Event, event
@@ -23,6 +25,8 @@ __all__ = ["Setup"]
 
 T = TypeVar("T")
 
+# What a run writes to more than once, or removes if it fails.
+_WRITTEN = ("checkpoint", "events", "exchange", "history", "log", "log-dir", "record", "resume")
 _LEVELS = {-1: logging.DEBUG, 0: logging.INFO, 1: logging.WARNING}  # enum pl_level
 
 
@@ -213,7 +217,24 @@ class Setup:
 
     # --- running -------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _absolute(self) -> Iterator[None]:
+        """Makes the paths that a run writes to absolute, because the program may change its folder
+        meanwhile."""
+        given = {name: self.get(name) for name in _WRITTEN}
+        given = {name: path for name, path in given.items() if path not in ("", "-", "auto")}
+        try:
+            self.set(**{name: os.path.abspath(path) for name, path in given.items()})
+            yield
+        finally:
+            for name, path in given.items():
+                self._lib.pl_setup_set(self._handle, name.encode(), path.encode())
+
     def _run(self, function: Callable[..., int], *args: Any) -> Optional[Run]:
+        with self._absolute():
+            return self._run_there(function, *args)
+
+    def _run_there(self, function: Callable[..., int], *args: Any) -> Optional[Run]:
         out = c.c_void_p()
         self._failure = None
         self._interrupts = Interrupts()

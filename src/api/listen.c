@@ -15,22 +15,34 @@ static bool listen_is_address(const char *text) {
     return strchr(text, ':') && !strchr(text, '/') && pl_address_split(text, &a);
 }
 
+/* A path may have commas itself: the pieces that are not the address are one path. */
 int pl_listen_read(const char *text, struct pl_listen *out, struct pl_why *why) {
+    const char *path = NULL, *end = NULL;
+    bool fits = true;
     *out = (struct pl_listen){.path = ""};
-    while (*text) {
-        char piece[300];
-        size_t n = strcspn(text, ",");
-        snprintf(piece, sizeof piece, "%.*s", (int)n, text);
-        bool far = listen_is_address(piece);
-        char *to = far ? out->address : out->path;
-        if (n == 0 || n >= sizeof piece || *to)
-            return pl_fail(why, PL_EUSAGE,
-                           "listen takes the path of a socket, HOST:PORT, or one of each with a "
-                           "comma between them, but not '%.100s'",
-                           text);
-        snprintf(to, far ? sizeof out->address : sizeof out->path, "%s", piece);
-        text += n + (text[n] == ',');
+    if (!text[0]) return PL_OK;
+    for (const char *at = text; fits; at++) {
+        char piece[sizeof out->address];
+        size_t n = strcspn(at, ",");
+        snprintf(piece, sizeof piece, "%.*s", (int)n, at);
+        if (n < sizeof piece && listen_is_address(piece)) {
+            fits = !out->address[0];
+            snprintf(out->address, sizeof out->address, "%s", piece);
+        } else {
+            fits = !path || at == end + 1;
+            path = path ? path : at;
+            end = at + n;
+        }
+        at += n;
+        if (!*at) break;
     }
+    size_t n = path ? (size_t)(end - path) : 0;
+    if (!fits || (path && n == 0) || n >= sizeof out->path)
+        return pl_fail(why, PL_EUSAGE,
+                       "listen takes the path of a socket, HOST:PORT, or one of each with a comma "
+                       "between them, but not '%.100s'",
+                       text);
+    if (path) snprintf(out->path, sizeof out->path, "%.*s", (int)n, path);
     return PL_OK;
 }
 

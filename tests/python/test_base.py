@@ -176,6 +176,36 @@ class Base(unittest.TestCase):
             run = paceline.Setup().replay(path)
             self.assertEqual(run["replay.same"], 1)
 
+    def test_a_callback_changes_the_folder(self) -> None:
+        """A run writes its files where it was started, and no others."""
+        self.addCleanup(os.chdir, os.getcwd())
+        names = ["events", "h.json", "ld/history.json", "ld/run.json", "log", "record"]
+        options = dict(events="events", history="h.json", log="log", log_dir="ld", record="record")
+        options.update(checkpoint="ck")
+        with tempfile.TemporaryDirectory() as folder:
+            os.makedirs(os.path.join(folder, "other/ld"))
+            os.chdir(os.path.join(folder, "other"))
+            for name in names:
+                with open(name, "w") as f:
+                    f.write("mine")
+            os.chdir(folder)
+
+            def point(p: Any) -> None:
+                os.chdir(os.path.join(folder, "other"))
+
+            setup = paceline.Setup(on_point=point)
+            setup.set(**QUADRATIC, **options)
+            setup.train()
+            self.assertEqual(os.getcwd(), os.path.realpath(os.path.join(folder, "other")))
+            for key, value in options.items():
+                self.assertEqual(setup.get(key), value)
+            for name in names:
+                with open(name) as f:
+                    self.assertEqual(f.read(), "mine", name)
+            self.assertFalse(os.path.exists("ck"))
+            os.chdir(folder)
+            self.assertEqual(sorted(os.listdir()), sorted(["other", *options.values()]))
+
     def test_plan(self) -> None:
         rows = paceline.plan(workers=4)
         self.assertEqual(sum(r.best_of_all for r in rows), 1)

@@ -25,7 +25,9 @@ LIMIT = 600  # seconds in which everything here must end
 def script(text: str, socket: str, rank: int = 0, workers: int = 1) -> Any:
     """A worker that is a process, with a model and the optimizer `opt` made by `text`."""
     text = (
-        "import sys, time, torch, paceline.torch as pl\n"
+        "import signal, sys, time, torch, paceline.torch as pl\n"
+        # a shell starts what runs in the background with this signal ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from workers import net, batch, CROSS_ENTROPY\n"
         "def steps(opt, model, n=10**9):\n"
         "    for step in range(n):\n"

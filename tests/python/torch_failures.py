@@ -53,7 +53,7 @@ def work(
         say.send(("ended", role.rank, opt.summary()))
     except KeyboardInterrupt:
         opt.__exit__(KeyboardInterrupt)
-        say.send(("interrupted", role.rank, time.monotonic()))
+        say.send(("interrupted", role.rank, None))
     except paceline.Error as e:
         say.send(("failed", role.rank, (type(e).__name__, str(e))))
 
@@ -118,14 +118,13 @@ class Failures(unittest.TestCase):
     def test_interrupted(self) -> None:
         """Ctrl-C while a worker waits for another one."""
         r = roles(2)
-        self.start(r[0], method="sync", updates=50, pause=30)
+        self.start(r[0], method="sync", updates=50, pause=2 * LIMIT)
         self.start(r[1], method="sync", updates=50)
         for rank in range(2):
             self.hear("began", rank)
         time.sleep(0.5)
-        begin = time.monotonic()
         os.kill(self.process[1].pid, signal.SIGINT)
-        self.assertLess(self.hear("interrupted", 1) - begin, 25)  # before rank 0 goes on
+        self.hear("interrupted", 1)
 
     def test_server_killed(self) -> None:
         for role in roles(2):
@@ -295,6 +294,7 @@ class Tasks(unittest.TestCase):
     def test_abandoned(self) -> None:
         """A cancelled task stops inside the model: K-sync restarts the slow worker."""
         stopped = []
+        begun = threading.Semaphore(0)  # tasks of rank 1
 
         class Slow(torch.nn.Module):
             def __init__(self, role: pl.Role) -> None:
@@ -302,19 +302,25 @@ class Tasks(unittest.TestCase):
                 self.role, self.net = role, net()
 
             def forward(self, x: torch.Tensor) -> Any:
-                for i in range(200 if self.role.rank == 1 else 1):
-                    time.sleep(0.01 if self.role.rank == 1 else 0.001)
+                if self.role.rank == 0:
+                    return self.net(x)
+                begun.release()
+                for i in range(100 * LIMIT):
+                    time.sleep(0.01)
                     y = self.net(x)
-                if self.role.rank == 1:
-                    stopped.append(i)
+                stopped.append(i)
                 return y
 
         def worker(role: pl.Role) -> Dict[str, Any]:
             model = Slow(role)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             opt = pl.Optimizer(optimizer, model, "ksync:k=1", updates=60, role=role)
+            waits = 2 * (role.rank == 0)  # for a task, and for the one after it
             while not opt.ended:
                 with opt.task():
+                    if waits > 0:
+                        begun.acquire()
+                        waits -= 1
                     opt.zero_grad()
                     x, y = batch(0)
                     loss = CROSS_ENTROPY(model(x), y)
@@ -325,7 +331,7 @@ class Tasks(unittest.TestCase):
 
         first, second = together(2, worker)
         self.assertGreater(second["abandoned"], 0)
-        self.assertEqual(stopped, [])  # it never came to the end of its two seconds
+        self.assertEqual(stopped, [])
         self.assertEqual(first["run"]["updates"], 60)
 
 

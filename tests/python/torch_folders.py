@@ -71,10 +71,33 @@ class Folders(unittest.TestCase):
         self.assertEqual(opt.summary()["run"]["updates"], 3)
         self.check()
 
+    def test_relative(self) -> None:
+        """The socket is where the role was made, also if the program changes its folder."""
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.place.name)
+        os.makedirs("other/sub")
+        role = pl.Role(0, 1, "sub/run.socket")
+
+        def leave(opt: pl.Optimizer) -> None:
+            os.chdir(os.path.join(self.place.name, "other"))
+            assert opt._session.server
+            opt._session.server.kill()
+
+        with self.assertRaises(paceline.RunError):
+            self.work(role, fail=leave)
+        self.assertEqual(sorted(os.listdir(self.place.name)), ["other", "project", "tmp"])
+        self.assertTrue(os.path.isdir("sub"))
+        self.check()
+
     def test_variable(self) -> None:
-        env = {"PACELINE": f"rank=0,workers=1,socket={self.socket}"}
-        with unittest.mock.patch.dict(os.environ, env):
-            self.work()
+        """A comma is part of the path, unless a key of the variable comes after it."""
+        place = os.path.join(self.place.name, "a,b=c:d")
+        for role in ("rank=0,workers=1,socket={}", "socket={},rank=0,workers=1,restarted=yes"):
+            env = {"PACELINE": role.format(os.path.join(place, "run.socket"))}
+            with unittest.mock.patch.dict(os.environ, env):
+                opt = self.work()
+            self.assertEqual(opt.role.socket[: len(place)], place)
+            self.assertFalse(os.path.exists(place))
         self.check()
 
     def test_new_folder(self) -> None:
