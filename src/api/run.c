@@ -122,7 +122,7 @@ int pl_run_complete(struct pl_run *r, struct pl_why *why) {
 int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
     r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
     if (!r->worker) return PL_ENOMEM;
-    double usual = pl_stragglers_usual(timeline->row, r->n_workers);
+    struct pl_usual usual = pl_stragglers_usual(timeline->row, r->n_workers);
     for (int i = 0; i < r->n_workers; i++) {
         const struct pl_timeline_row *row = &timeline->row[i];
         struct pl_worker_report *w = &r->worker[i];
@@ -137,8 +137,8 @@ int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
                                        .held_up = pl_seconds(row->held_up_ns),
                                        .last = row->n_last,
                                        .unfinished = pl_seconds(row->unfinished_ns),
-                                       .usual = usual,
-                                       .pace = pl_stragglers_pace(row, usual)};
+                                       .usual = usual.task,
+                                       .pace = pl_stragglers_pace(row, &usual)};
         r->worker_seconds += w->compute + w->communication + w->idle + w->wasted;
     }
     return PL_OK;

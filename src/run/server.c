@@ -106,6 +106,7 @@ static uint64_t server_way(struct server *s, int worker, const struct pl_result 
     uint64_t since_ns = s->clock.zero_ns + s->view->worker[worker].since_ns;
     uint64_t sending = pl_waits_between(&w->own, since_ns, r->pulled_ns);
     uint64_t waited = server_least(sending, down) + pl_waits_between(&w->own, r->pushed_ns, now);
+    pl_stragglers_served_late(s->stragglers, worker, waited);
     s->out->core_wait += pl_seconds(waited);
     return up + down - waited;
 }
@@ -124,6 +125,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = current ? server_way(s, worker, r, pl_now_ns()) : 0,
                          .samples = r->samples,
                          .loss = r->loss};
+    e.excused_ns = pl_stragglers_excused(s->stragglers, worker);
     if (current && r->n_absent > 0 && pl_engine_lacks(s->engine, worker, r->absent, r->n_absent))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for a result");
     bool away = s->gateway && pl_engine_life(s->engine, worker) == PL_DISCONNECTED;
