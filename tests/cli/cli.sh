@@ -282,6 +282,7 @@ cmp -s first out || fail "the same run gives another object"
 # shellcheck disable=SC2086
 works simulate $small --updates 20
 grep -q 'time per update' out || fail "the summary lacks the time per update"
+grep -q '^  time  *[0-9.]* s (virtual)$' out || fail "the time is not called virtual: $(cat out)"
 run simulate --policy kasync:k=1 --optim momentum --lr 10 --model quadratic --json
 [ $status -eq 1 ] || fail "a run that diverges: status $status"
 json "a run that diverges"
