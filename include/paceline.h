@@ -322,8 +322,8 @@ PL_API size_t pl_run_points(const pl_run *run, const struct pl_point **points);
 /* The final weights; NULL if only timing was simulated. */
 PL_API const float *pl_run_weights(const pl_run *run, size_t *n);
 
-/* How fast a worker was. Slow: its tasks took more than twice as long as is usual. Stuck: its last
- * one hung at the end. Unknown: it had fewer than PL_PACE_TASKS. */
+/* How fast a worker was. Slow: its tasks took more than twice as long as is usual, which cannot be
+ * chance. Stuck: its last one hung at the end. Unknown: it had fewer than PL_PACE_TASKS. */
 #define PL_PACE_TASKS 5
 enum pl_pace { PL_PACE_UNKNOWN, PL_PACE_USUAL, PL_PACE_SLOW, PL_PACE_STUCK };
 
@@ -331,7 +331,8 @@ enum pl_pace { PL_PACE_UNKNOWN, PL_PACE_USUAL, PL_PACE_SLOW, PL_PACE_STUCK };
 struct pl_worker_report {
     double compute, communication, idle, wasted;
     uint64_t tasks, unused; /* tasks that were used; all others that ended */
-    double task, usual; /* mean seconds from start to arrival, NAN if none arrived; its median */
+    double task, usual; /* mean seconds from start to arrival, without waiting for a core, NAN if
+                           none arrived; its median over the workers */
     double held_up;     /* seconds that others, already done, waited for this worker alone */
     uint64_t last;      /* updates that waited for it last */
     double unfinished;  /* how long its task had run, in seconds, when the run ended */

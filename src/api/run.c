@@ -12,7 +12,8 @@
 #include "observe/stragglers.h"
 #include "sys/numerals.h"
 
-/* A loss that clients report has diverged if it rose by this many times its start, and by this. */
+/* A loss that clients report is that of a few mini-batches, and test losses also rise when a model
+ * overfits: only a rise by this many times as much is called divergence. */
 #define RUN_SOARS 1000
 
 const char *pl_instruction_set(void) {
@@ -55,20 +56,19 @@ void pl_run_announce(const struct pl_run *r, const struct pl_setup *s) {
     if (s->start) s->start(s->start_ctx, r->identity.header, r->identity.json);
 }
 
-static void run_rose(struct pl_run *r, const char *what, double start, double end) {
+/* A loss has diverged if it rose by more than its size at the start, and by more than 1, `times`
+ * over. Where a run begins near its minimum, resumed or with trained weights, that size means
+ * nothing: its noise alone may double the loss. 1 is the scale of the built-in losses: a model that
+ * has learnt nothing has a cross-entropy of 0.7 or more, and an error of 0.5 on targets of variance
+ * 1. */
+static bool run_rose(struct pl_run *r, const char *what, double start, double end, double times) {
+    if (!isinf(end) && !(end - start > times * fmax(fabs(start), 1))) return false;
     snprintf(r->diverged, sizeof r->diverged, "the %s rose from %.3g to %.3g", what, start, end);
-}
-
-/* Losses that clients report are those of a few mini-batches, and test losses also rise when a
- * model overfits: one that is twice as high means nothing. */
-static bool run_soared(struct pl_run *r, const char *what, double start, double end) {
-    if (!isinf(end) && !(end - start > RUN_SOARS * fmax(fabs(start), 1))) return false;
-    run_rose(r, what, start, end);
     return true;
 }
 
-/* A run has diverged if it has no finite result to go on with, or if its loss ended above its start
- * by more than the start's own size, unless it met its target. */
+/* A run has diverged if it has no finite result to go on with, or if its loss rose too far, unless
+ * it met its target. */
 static void run_judge(struct pl_run *r, const struct pl_job *job) {
     const struct pl_outcome *o = &r->outcome;
     size_t i = 0;
@@ -77,15 +77,14 @@ static void run_judge(struct pl_run *r, const struct pl_job *job) {
                  (unsigned long long)o->updates);
     if (o->diverged || isfinite(o->time_to_target)) return;
     if (job->model && job->model->kind->by_clients) {
-        (void)(run_soared(r, "loss", o->first_loss, o->score.loss) ||
-               run_soared(r, "test loss", o->first_test_loss, o->last_test_loss));
+        (void)(run_rose(r, "loss", o->first_loss, o->score.loss, RUN_SOARS) ||
+               run_rose(r, "test loss", o->first_test_loss, o->last_test_loss, RUN_SOARS));
         return;
     }
     while (i < r->n_points && !isfinite(r->point[i].loss)) i++;
     double start = i < r->n_points ? r->point[i].loss : (double)NAN;
-    if (o->score.loss - start > fabs(start) ||
-        (isfinite(start) && isnan(o->score.loss) && o->weights))
-        run_rose(r, "loss", start, o->score.loss);
+    bool lost = isfinite(start) && isnan(o->score.loss) && o->weights;
+    (void)run_rose(r, "loss", start, lost ? INFINITY : o->score.loss, 1);
 }
 
 /* The share of the workers' time in which they waited for a core: a part of their computing. What
@@ -123,7 +122,7 @@ int pl_run_complete(struct pl_run *r, struct pl_why *why) {
 int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
     r->worker = calloc((size_t)r->n_workers, sizeof *r->worker);
     if (!r->worker) return PL_ENOMEM;
-    double usual = pl_stragglers_usual(timeline->row, r->n_workers);
+    struct pl_usual usual = pl_stragglers_usual(timeline->row, r->n_workers);
     for (int i = 0; i < r->n_workers; i++) {
         const struct pl_timeline_row *row = &timeline->row[i];
         struct pl_worker_report *w = &r->worker[i];
@@ -138,8 +137,8 @@ int pl_run_report(struct pl_run *r, const struct pl_timeline *timeline) {
                                        .held_up = pl_seconds(row->held_up_ns),
                                        .last = row->n_last,
                                        .unfinished = pl_seconds(row->unfinished_ns),
-                                       .usual = usual,
-                                       .pace = pl_stragglers_pace(row, usual)};
+                                       .usual = usual.task,
+                                       .pace = pl_stragglers_pace(row, &usual)};
         r->worker_seconds += w->compute + w->communication + w->idle + w->wasted;
     }
     return PL_OK;

@@ -48,6 +48,24 @@ static void summary_target(FILE *f, const pl_run *run) {
         summary_seconds(f, "time to target", s);
 }
 
+/* How long it took, on which clock: only real runs have reports of workers. */
+static void summary_time_of(FILE *f, const pl_run *run) {
+    const struct pl_worker_report *reports;
+    double s = pl_run_number(run, "time");
+    bool real = pl_run_workers(run, &reports) > 0;
+    char text[24];
+    fprintf(f, "  %-18s %s%s\n", "time", isfinite(s) ? summary_time(s, text) : "-",
+            real || !isfinite(s) ? "" : " (virtual)");
+}
+
+static void summary_frozen(FILE *f, const pl_run *run) {
+    double n = pl_run_number(run, "suspended.frozen");
+    if (n > 0)
+        fprintf(f,
+                "  %-18s %.0f time%s: a worker did not answer, and the run continued without it\n",
+                "frozen", n, n == 1 ? "" : "s");
+}
+
 static void summary_stragglers(FILE *f, const pl_run *run);
 
 static void summary_print(FILE *f, const pl_run *run, bool target) {
@@ -63,7 +81,7 @@ static void summary_print(FILE *f, const pl_run *run, bool target) {
     if (learns && isfinite(pl_run_number(run, "batch")))
         fprintf(f, ", batch %.0f", pl_run_number(run, "batch"));
     fputc('\n', f);
-    summary_seconds(f, "time", pl_run_number(run, "time"));
+    summary_time_of(f, run);
     summary_line(f, "updates", pl_run_number(run, "updates"), "");
     summary_seconds(f, "time per update", pl_run_number(run, "time_per_update"));
     if (pl_run_text(run, "policy_final"))
@@ -104,6 +122,7 @@ static void summary_print(FILE *f, const pl_run *run, bool target) {
         fprintf(f, "  %-18s %.1f %% of worker time, part of compute%s\n", "waiting for a core",
                 100 * pl_run_number(run, "core_wait"),
                 pl_run_number(run, "worker_time.wasted") >= 0.0005 ? " and wasted" : "");
+    summary_frozen(f, run);
     summary_stragglers(f, run);
     if (pl_run_text(run, "replay"))
         fprintf(f, "  %-18s %s\n", "replay", pl_run_text(run, "replay"));

@@ -46,8 +46,10 @@ struct pl_event {
     enum pl_event_kind kind;
     uint64_t now_ns; /* never less than in the event before */
     int worker;
-    uint64_t task;    /* PL_ARRIVE, PL_REJECT, PL_BASE_READY; PL_SWITCH: the arm */
-    uint64_t comm_ns; /* PL_ARRIVE, PL_REJECT: the part of the task's time spent sending */
+    uint64_t task;       /* PL_ARRIVE, PL_REJECT, PL_BASE_READY; PL_SWITCH: the arm */
+    uint64_t comm_ns;    /* PL_ARRIVE, PL_REJECT: the part of the task's time spent sending */
+    uint64_t excused_ns; /* PL_ARRIVE: the part for which its worker is not called slow: it waited
+                            for a core, or the whole run stood still. Not recorded */
     uint32_t samples; /* PL_ARRIVE; PL_REJECT of a finite vector that was not believed; PL_SWITCH:
                          1 if the model has returned to an earlier one */
     double loss;      /* PL_ARRIVE, PL_SCORED */

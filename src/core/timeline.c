@@ -9,13 +9,20 @@
 int pl_timeline_watch(struct pl_timeline *l, int n_workers) {
     if (l->watched) return PL_OK;
     l->row = calloc((size_t)n_workers, sizeof *l->row);
+    l->tasks = calloc(1, sizeof *l->tasks);
     l->n_workers = n_workers;
-    l->watched = l->row != NULL;
-    return l->row ? PL_OK : PL_ENOMEM;
+    l->watched = l->row && l->tasks;
+    if (l->watched) return PL_OK;
+    free(l->row);
+    free(l->tasks);
+    l->row = NULL;
+    l->tasks = NULL;
+    return PL_ENOMEM;
 }
 
 void pl_timeline_free(struct pl_timeline *l) {
     free(l->row);
+    free(l->tasks);
     free(l->span);
 }
 
@@ -39,6 +46,14 @@ void pl_timeline_wasted(struct pl_timeline *l, int worker, const struct pl_worke
                                           w->base, why, false});
 }
 
+/* How long a task took, and whether that is much. */
+static void timeline_took(struct pl_timeline *l, struct pl_timeline_row *r, uint64_t ns) {
+    r->arrived_ns += ns;
+    r->n_timed++;
+    r->n_long += l->tasks->n > 0 && ns > PL_LONG * pl_recent_median(l->tasks);
+    pl_recent_add(l->tasks, ns);
+}
+
 /* The sending part of a task is the last. */
 void pl_timeline_row_arrived(struct pl_timeline *l, const struct pl_event *e, uint64_t took_ns,
                              uint64_t base, bool dropped) {
@@ -46,8 +61,7 @@ void pl_timeline_row_arrived(struct pl_timeline *l, const struct pl_event *e, ui
     struct pl_timeline_row *r = &l->row[e->worker];
     uint64_t began_ns = e->now_ns - took_ns, done_ns = e->now_ns - sent_ns;
     struct pl_span s = {e->worker, PL_SPAN_COMPUTE, began_ns, done_ns, e->task, base, "", false};
-    r->arrived_ns += took_ns;
-    r->n_timed++;
+    timeline_took(l, r, took_ns > e->excused_ns ? took_ns - e->excused_ns : 0);
     l->dropped = dropped;
     if (dropped) {
         s.kind = PL_SPAN_WASTED;

@@ -12,6 +12,9 @@
 #define PL_CORE_TIMELINE_H
 
 #include "core/plan.h"
+#include "core/recent.h"
+
+#define PL_LONG 2
 
 struct pl_event;
 struct pl_member;
@@ -48,8 +51,11 @@ struct pl_timeline_row {
     uint64_t ns[4];      /* by enum pl_span_kind, closed spans only */
     uint64_t n_used;     /* tasks that arrived and were used */
     uint64_t n_wasted;   /* all other tasks that ended */
-    uint64_t arrived_ns; /* time of all tasks that arrived, from start to arrival */
+    uint64_t arrived_ns; /* time of all tasks that arrived, from start to arrival, without what
+                            the events tell as excused_ns */
     uint64_t n_timed;    /* their number */
+    uint64_t n_long;     /* those of them that took more than PL_LONG times the median of the tasks
+                            that had arrived before, of any worker */
     uint64_t held_up_ns; /* time that others, already done, waited for this worker alone: since the
                             previous arrival taken into the same group */
     uint64_t n_last;     /* updates that waited for it last: its arrival led to the commit, and the
@@ -65,8 +71,9 @@ struct pl_timeline {
 
     /* what follows is kept only if the run has an event log */
     bool watched;
-    bool dropped; /* the result that arrived last */
-    bool grouped; /* a result was taken since the last commit, the latest at: */
+    struct pl_recent *tasks; /* times of the last tasks that arrived */
+    bool dropped;            /* the result that arrived last */
+    bool grouped;            /* a result was taken since the last commit, the latest at: */
     uint64_t taken_ns;
     uint64_t waited_ns; /* others waited for the last event's result from then on; PL_NO_TIMER if
                            none did */

@@ -317,6 +317,9 @@ int pl_life_answered(struct pl_engine *e, const struct pl_event *event, struct p
     if (l->order == 0 || l->order != event->task) return PL_OK;
     l->order = 0;
     life_release(e, event->worker);
+    if (l->state == PL_SUSPENDED && event->now_ns >= l->since_ns)
+        pl_log_note(&e->job->log, "%s is back after %.3g s", PL_WHO(&e->job->log, event->worker),
+                    pl_seconds(event->now_ns - e->view->worker[event->worker].since_ns));
     return life_return(e, event->worker, event->now_ns, why);
 }
 

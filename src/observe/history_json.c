@@ -52,7 +52,7 @@ static void history_names(struct pl_json *j, const struct pl_history *h) {
 
 static void history_rows(struct pl_json *j, const struct pl_history *h) {
     static const char *const pace[] = {"unknown", "usual", "slow", "stuck"};
-    double usual = pl_stragglers_usual(h->row, h->n_shown);
+    struct pl_usual usual = pl_stragglers_usual(h->row, h->n_shown);
     pl_json_open(j, "rows", '[');
     for (int i = 0; i < h->n_shown; i++) {
         const struct pl_timeline_row *r = &h->row[i];
@@ -65,7 +65,7 @@ static void history_rows(struct pl_json *j, const struct pl_history *h) {
         pl_json_whole(j, NULL, r->n_last);
         pl_json_real(j, NULL, history_round(pl_stragglers_task(r)));
         pl_json_real(j, NULL, history_round(pl_seconds(r->unfinished_ns)));
-        pl_json_text(j, NULL, pace[pl_stragglers_pace(r, usual)]);
+        pl_json_text(j, NULL, pace[pl_stragglers_pace(r, &usual)]);
         pl_json_close(j, ']');
     }
     pl_json_close(j, ']');

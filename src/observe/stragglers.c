@@ -72,6 +72,14 @@ void pl_stragglers_waited(struct pl_stragglers *s, int worker, uint64_t ns) {
     w->waited_ns = ns;
 }
 
+void pl_stragglers_served_late(struct pl_stragglers *s, int worker, uint64_t ns) {
+    s->worker[worker].paused_ns += ns;
+}
+
+uint64_t pl_stragglers_excused(const struct pl_stragglers *s, int worker) {
+    return s->worker[worker].paused_ns;
+}
+
 /* How long a task has taken that began then, without pauses. */
 static double stragglers_took(const struct stragglers_worker *w, uint64_t from_ns, uint64_t to_ns) {
     return to_ns > from_ns + w->paused_ns ? (double)(to_ns - from_ns - w->paused_ns) : 0;
@@ -190,13 +198,22 @@ static bool stragglers_running(struct pl_stragglers *s, const struct pl_view *v,
     return false;
 }
 
-/* The probability of at least c successes in n trials with probability q each. */
-static double stragglers_tail(int c, int n, double q) {
-    double sum = 0;
-    for (int i = c; i <= n; i++)
-        sum += exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(q) +
-                   (n - i) * log1p(-q));
+/* The probability of at least c successes in n trials with probability q each. The terms fall from
+ * c on, which is above the mean; what is left after a million of a sum is nothing. */
+static double stragglers_tail(uint64_t c, uint64_t n, double q) {
+    double sum = 0, all = lgamma((double)n + 1);
+    for (uint64_t i = c; i <= n; i++) {
+        double x = (double)i, y = (double)(n - i);
+        double term = exp(all - lgamma(x + 1) - lgamma(y + 1) + x * log(q) + y * log1p(-q));
+        sum += term;
+        if (term < 1e-6 * sum) break;
+    }
     return sum;
+}
+
+/* Whether c of n tasks of one worker are more than chance, if that share of the others' are. */
+static bool stragglers_no_chance(uint64_t c, uint64_t n, double share) {
+    return (double)c > (double)n * share && stragglers_tail(c, n, share) * PL_SLOW_WORKER_RARE <= 1;
 }
 
 /* The share of the others' tasks, sorted[n], that are longer than the limit; a little more than
@@ -228,7 +245,7 @@ static bool stragglers_often(const struct pl_stragglers *s, int worker,
         n_long += task->ns > limit;
         sum += task->ns;
         if (n < PL_SLOW_WORKER_TASKS || 2 * n_long <= n || sum < PL_SLOW_WORKER_NS) continue;
-        if (stragglers_tail(n_long, n, share) * PL_SLOW_WORKER_RARE > 1) continue;
+        if (!stragglers_no_chance((uint64_t)n_long, (uint64_t)n, share)) continue;
         qsort(own, (size_t)n, sizeof *own, stragglers_less);
         *found = (struct pl_stragglers_found){
             PL_SLOW_WORKER, worker, stragglers_median(own, (size_t)n) * 1e-9, median * 1e-9};
@@ -272,22 +289,44 @@ double pl_stragglers_task(const struct pl_timeline_row *row) {
     return row->n_timed ? pl_seconds(row->arrived_ns) / (double)row->n_timed : NAN;
 }
 
-double pl_stragglers_usual(const struct pl_timeline_row *row, int n) {
+struct pl_usual pl_stragglers_usual(const struct pl_timeline_row *row, int n) {
+    struct pl_usual usual = {.task = NAN};
     double *t = malloc(((size_t)n + 1) * sizeof *t);
     size_t known = 0;
-    for (int i = 0; t && i < n; i++)
-        if (row[i].n_timed) t[known++] = pl_stragglers_task(&row[i]);
-    if (known) qsort(t, known, sizeof *t, stragglers_double);
-    double median = known ? t[(known - 1) / 2] : NAN;
+    for (int i = 0; i < n; i++) {
+        if (t && row[i].n_timed) t[known++] = pl_stragglers_task(&row[i]);
+        usual.n_tasks += row[i].n_used + row[i].n_wasted;
+        usual.n_timed += row[i].n_timed;
+        usual.n_long += row[i].n_long;
+    }
+    if (known) {
+        qsort(t, known, sizeof *t, stragglers_double);
+        usual.task = t[(known - 1) / 2];
+    }
     free(t);
-    return median;
+    return usual;
 }
 
-enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, double usual) {
-    double unfinished = pl_seconds(row->unfinished_ns);
-    if (unfinished > PL_SLOW_STUCK * usual && unfinished > 1) return PL_PACE_STUCK;
-    if (isnan(usual) || row->n_used + row->n_wasted < PL_SLOW_WORKER_TASKS) return PL_PACE_UNKNOWN;
-    return pl_stragglers_task(row) <= PL_SLOW * usual ? PL_PACE_USUAL : PL_PACE_SLOW;
+/* The share of the others, a little more than they show. */
+static double stragglers_of_others(uint64_t some, uint64_t all) {
+    return ((double)some + 1) / ((double)all + 2);
+}
+
+enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, const struct pl_usual *usual) {
+    double unfinished = pl_seconds(row->unfinished_ns), share;
+    uint64_t n = row->n_used + row->n_wasted, missing = n - row->n_timed;
+    bool slow;
+    if (unfinished > PL_SLOW_STUCK * usual->task && unfinished > 1) return PL_PACE_STUCK;
+    if (isnan(usual->task) || n < PL_SLOW_WORKER_TASKS) return PL_PACE_UNKNOWN;
+    if (row->n_timed == 0) {
+        share = stragglers_of_others(usual->n_tasks - usual->n_timed - missing, usual->n_tasks - n);
+        slow = stragglers_no_chance(n, n, share);
+    } else {
+        share = stragglers_of_others(usual->n_long - row->n_long, usual->n_timed - row->n_timed);
+        slow = pl_stragglers_task(row) > PL_SLOW * usual->task &&
+               stragglers_no_chance(row->n_long, row->n_timed, share);
+    }
+    return slow ? PL_PACE_SLOW : PL_PACE_USUAL;
 }
 
 /* --- the sentence ------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
  * than tasks usually take, or a worker whose tasks usually take much longer than those of the
  * others. Much longer is PL_SLOW times the median; what else must hold makes a warning that is
  * wrong rare. Task times are those of the timeline. What the summary and the page say of a worker's
- * whole run is pl_stragglers_pace.
+ * whole run is pl_stragglers_pace, by the same test for chance.
  *
  * Pure: it listens to the event log and is polled with a time; it reads no clock and writes
  * nothing. Threads: one. */
@@ -21,7 +21,7 @@
  * likely, at one in PL_SLOW_TASK_RARE. The tail is extrapolated from the largest tenth (Hill's
  * estimator with censoring, Beirlant et al., Extremes 2007), so that long tasks are expected of a
  * law that has them. */
-#define PL_SLOW 2 /* times the median */
+#define PL_SLOW PL_LONG /* times the median */
 #define PL_SLOW_RING 256
 #define PL_SLOW_TASK_NS 1000000000u
 #define PL_SLOW_TASK_ARRIVALS 8
@@ -73,6 +73,12 @@ void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns);
  * counts for no task either. */
 void pl_stragglers_waited(struct pl_stragglers *s, int worker, uint64_t ns);
 
+/* Its order or its result waited for that long until the server had a core. */
+void pl_stragglers_served_late(struct pl_stragglers *s, int worker, uint64_t ns);
+
+/* All of that in the worker's current task: excused_ns of its arrival. */
+uint64_t pl_stragglers_excused(const struct pl_stragglers *s, int worker);
+
 /* Finds a slow worker that was not reported yet. Each is reported once until it recovers or joins
  * again. Call it until it returns false. */
 bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64_t now_ns,
@@ -84,13 +90,23 @@ bool pl_stragglers_look(struct pl_stragglers *s, const struct pl_view *v, uint64
  * stuck. */
 #define PL_SLOW_STUCK 10
 
-/* Mean seconds of its tasks, from start to arrival. NAN if none arrived. */
+/* Mean seconds of its tasks, from start to arrival, without waiting for a core. NAN if none
+ * arrived. */
 double pl_stragglers_task(const struct pl_timeline_row *row);
-/* The median of that over the workers. NAN if it is unknown. */
-double pl_stragglers_usual(const struct pl_timeline_row *row, int n);
-/* Whether a worker was slow, where that median is usual. One with fewer than PL_SLOW_WORKER_TASKS
- * tasks is not known. One none of whose tasks arrived is slow. */
-enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, double usual);
+
+/* What is usual in a run: the median of that over the workers, NAN if it is unknown; and the tasks
+ * of all of them. */
+struct pl_usual {
+    double task;
+    uint64_t n_tasks, n_timed, n_long;
+};
+struct pl_usual pl_stragglers_usual(const struct pl_timeline_row *row, int n);
+
+/* Whether a worker was slow: its tasks took more than PL_SLOW times as long on average as usual;
+ * and so many of them took that long, beside those of the others, that it cannot be chance, by the
+ * binomial test above. One none of whose tasks arrived is slow if, by that test, it cannot be
+ * chance either. One with fewer than PL_SLOW_WORKER_TASKS tasks is not known. */
+enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, const struct pl_usual *usual);
 
 /* "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing". `phase`, here
  * "computing", may be NULL. */

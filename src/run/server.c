@@ -67,9 +67,7 @@ static void server_note_wait(struct server *s) {
     struct server_waits *w = &s->waits;
     if (!w->worker) return;
     uint64_t waited = pl_core_wait_ns(&w->core);
-    if (waited == 0) return;
-    w->woke_ns = pl_now_ns();
-    w->woke_wait_ns = waited;
+    if (waited > 0) pl_waits_note(&w->own, pl_now_ns(), waited);
 }
 
 /* `ns` without a part that is at most `part`. */
@@ -103,13 +101,14 @@ static uint64_t server_way(struct server *s, int worker, const struct pl_result 
     const struct server_waits *w = &s->waits;
     uint64_t up = server_less(now, r->pushed_ns), down = server_way_down(s, worker, r);
     if (!w->worker || !w->known) return up + down;
-    if (w->woke_ns > r->pushed_ns) {
-        uint64_t waited = server_least(w->woke_ns - r->pushed_ns, w->woke_wait_ns);
-        up = server_less(up, waited);
-        s->out->core_wait += pl_seconds(waited);
-    }
-    return up + server_less(down,
-                            atomic_load_explicit(&w->worker[worker].pull_ns, memory_order_relaxed));
+    down =
+        server_less(down, atomic_load_explicit(&w->worker[worker].pull_ns, memory_order_relaxed));
+    uint64_t since_ns = s->clock.zero_ns + s->view->worker[worker].since_ns;
+    uint64_t sending = pl_waits_between(&w->own, since_ns, r->pulled_ns);
+    uint64_t waited = server_least(sending, down) + pl_waits_between(&w->own, r->pushed_ns, now);
+    pl_stragglers_served_late(s->stragglers, worker, waited);
+    s->out->core_wait += pl_seconds(waited);
+    return up + down - waited;
 }
 
 static int server_result(struct server *s, int worker, const struct pl_result *r) {
@@ -126,6 +125,7 @@ static int server_result(struct server *s, int worker, const struct pl_result *r
                          .comm_ns = current ? server_way(s, worker, r, pl_now_ns()) : 0,
                          .samples = r->samples,
                          .loss = r->loss};
+    e.excused_ns = pl_stragglers_excused(s->stragglers, worker);
     if (current && r->n_absent > 0 && pl_engine_lacks(s->engine, worker, r->absent, r->n_absent))
         return pl_fail(s->why, PL_ENOMEM, "out of memory for a result");
     bool away = s->gateway && pl_engine_life(s->engine, worker) == PL_DISCONNECTED;
@@ -340,6 +340,7 @@ int pl_server_loop(struct server *s) {
     if (!pl_engine_ended(s->engine)) server_look_at_scores(s, pl_server_now(s));
     while (!pl_engine_ended(s->engine)) {
         struct pl_news news;
+        server_note_wait(s); /* what it waited while it worked is not taken for a late wake-up */
         s->ops->news(s->port, server_wait(s), &news);
         server_note_wait(s);
         int rc = server_time(s); /* before anything that came later */

@@ -16,6 +16,7 @@
 #include "run/server.h"
 #include "run/shards.h"
 #include "run/tile_threads.h"
+#include "run/waits.h"
 #include "sys/clock.h"
 
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
@@ -49,7 +50,7 @@ struct server_waits {
     struct pl_core_waited *worker;  /* [n_workers] by local workers, and from results of others */
     bool known;                     /* somebody has measured them */
     struct pl_core_wait core;       /* of this thread, */
-    uint64_t woke_ns, woke_wait_ns; /* and when it last had waited, and how long */
+    struct pl_waits own;            /* and when it waited */
 };
 
 struct server {

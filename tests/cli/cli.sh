@@ -284,6 +284,7 @@ cmp -s first out || fail "the same run gives another object"
 # shellcheck disable=SC2086
 works simulate $small --updates 20
 grep -q 'time per update' out || fail "the summary lacks the time per update"
+grep -q '^  time  *[0-9.]* s (virtual)$' out || fail "the time is not called virtual: $(cat out)"
 run simulate --policy kasync:k=1 --optim momentum --lr 10 --model quadratic --json
 [ $status -eq 1 ] || fail "a run that diverges: status $status"
 json "a run that diverges"
@@ -463,9 +464,10 @@ for spawn in processes threads; do
 done
 works train --model quadratic --workers 20 --updates 30 --method async
 grep -q '^  tasks  *[0-9]* started: 30 applied, ' out || fail "train: no fates: $(cat out)"
-works train --model quadratic --workers 2 --updates 60 --method sync
-grep -q '^  stragglers  *\(none (median\|worker [12]: \)' out ||
-    fail "train does not report stragglers: $(cat out)"
+works train --model quadratic --workers 2 --updates 20 --method sync \
+    --delay 'const:t=0.01|const:t=0.2'
+grep -q '^  stragglers  *worker 2: ' out || fail "a slow worker is not named: $(cat out)"
+[ "$(grep -c '^  stragglers' out)" -eq 1 ] || fail "others are called slow: $(cat out)"
 works train --model quadratic --workers 3 --updates 3 --method sync
 grep -q '^  stragglers  *too few tasks to tell (fewer than 5 per worker)$' out ||
     fail "three tasks per worker say something about stragglers: $(cat out)"

@@ -255,8 +255,15 @@ TEST(a_worker_that_pauses_is_not_frozen) {
     assert_int_equal(life(h, 1), PL_SUSPENDED);
 }
 
+static char last_said[200];
+
+static void note_last(void *ctx, int level, const char *sentence) {
+    snprintf(last_said, sizeof last_said, "%s", sentence);
+}
+
 TEST(a_frozen_worker_returns_when_it_answers) {
     struct host *h = host_new("workers=3 evict=5");
+    h->job->log.say = note_last;
     uint64_t task = task_of(h, 1);
     for (int i = 0; i < 8; i++) { /* the others go on */
         listen_for(h, 1);
@@ -270,8 +277,10 @@ TEST(a_frozen_worker_returns_when_it_answers) {
     assert_true(pl_engine_awaits(h->engine, 1, task));
     happens(h, PL_ARRIVE, 1, task - 1); /* an older one says nothing */
     assert_int_equal(life(h, 1), PL_SUSPENDED);
+    assert_non_null(strstr(last_said, "worker 2 does not answer: "));
     answers(h, 1);
     assert_int_equal(life(h, 1), PL_PRESENT);
+    assert_non_null(strstr(last_said, "worker 2 is back after "));
     assert_true(task_of(h, 1) > task);
     assert_int_equal(lost(h), 1);
 }

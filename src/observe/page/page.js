@@ -12,7 +12,7 @@ const Page = (() => {
 
   /* --- the verdict ---------------------------------------------------------------------------- */
 
-  const { plural, inSome, workload, loadVerdict, coreWait, timeVerdict } = Sentences;
+  const { plural, inSome, workload, loadVerdict, timeVerdict } = Sentences;
 
   function verdict() {
     const s = make("section", { id: "verdict", "aria-label": "Verdict" }, main), out = [], many = loads.length > 1;
@@ -272,7 +272,6 @@ const Page = (() => {
     const order = h.rows.map((r, i) => i);
     if (order.length > 32) order.sort((a, b) => (h.rows[b].heldUp || 0) - (h.rows[a].heldUp || 0));
     for (const i of order.slice(0, 32)) line(h.names[i], h.rows[i], most);
-    if (coreWait(h)) make("p", { class: "note" }, card, coreWait(h));
     if (order.length > 32)
       make(
         "p", { class: "note" }, card, `The 32 workers that held up others longest, of ${Format.count(order.length)}.`);

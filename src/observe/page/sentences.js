@@ -51,9 +51,10 @@ const Sentences = (() => {
   }
 
   /* A sentence about the workers; "" if they hardly waited, or it was not measured. */
-  const coreWait = h =>
+  const coreWait = (h, wasted) =>
     (h.coreWait >= 0.01
-       ? `For ${Format.percent(h.coreWait)} of their time they waited for a core, which counts as computing.`
+       ? `Waiting for a core: ${Format.percent(h.coreWait)} of worker time, part of compute${
+         wasted >= 0.0005 ? " and wasted" : ""}.`
        : "");
 
   function timeVerdict(run, loads, out) {
@@ -69,7 +70,7 @@ const Sentences = (() => {
         ].filter(x => x[1] > 0.005 * all)
           .map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
       out.push(`${loads.length > 1 || loads[0].groups.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${
-        words(shares)}. ${coreWait(h)}`.trim());
+        words(shares)}. ${coreWait(h, sum("wasted") / all)}`.trim());
     }
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
     if (most > 0.01 * h.time)
@@ -90,5 +91,5 @@ const Sentences = (() => {
         } when the run ended.`);
   }
 
-  return { plural, inSome, workload, loadVerdict, coreWait, timeVerdict };
+  return { plural, inSome, workload, loadVerdict, timeVerdict };
 })();
