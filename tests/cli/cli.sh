@@ -624,7 +624,8 @@ interrupted() {
     status=$?
     split
     [ $status -eq "$wanted" ] || fail "$1, SIG$signal: status $status"
-    [ "$(said)" = "paceline: interrupted; these are the results so far" ] ||
+    [ "$(said)" = "paceline: interrupted; the run is ending, a second signal ends it at once
+paceline: interrupted; these are the results so far" ] ||
         fail "$1, SIG$signal: $(cat err)"
 }
 
