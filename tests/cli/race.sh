@@ -305,7 +305,7 @@ kill -KILL $pid
 wait $pid
 for p in "$child" "$other"; do
     for _ in $(seq 100); do
-        kill -0 "$p" 2>/dev/null || break
+        kill -0 "$p" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$p/status" || break
         sleep 0.3
     done
     kill -0 "$p" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$p/status" && fail "an orphan: $p"

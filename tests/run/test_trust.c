@@ -383,7 +383,7 @@ TEST(test_respawn_is_tried_again) {
             visit(path, ends[0]);
         }
         pl_setup *s =
-            make("method=async workers=2 model=quadratic:dim=5 updates=1000000000 time=30 "
+            make("method=async workers=2 model=quadratic:dim=5 updates=1000000000 time=600 "
                  "respawn=yes delay=const:t=0.002 listen=%s",
                  path);
         pl_run *run = NULL;
@@ -395,7 +395,7 @@ TEST(test_respawn_is_tried_again) {
             fprintf(stderr, "%s\n", pl_setup_why(s));
             _exit(1);
         }
-        bool ok = v.woken && number(run, "time") < 30 && atomic_load(&v.n_made) == 3 &&
+        bool ok = v.woken && number(run, "time") < 600 && atomic_load(&v.n_made) == 3 &&
                   strstr(log, "for worker 2: Resource temporarily unavailable; ") &&
                   strstr(log, "tries again") && strstr(log, "worker 2 left");
         if (!ok) fprintf(stderr, "made %d, woken %d: %s\n", v.n_made, v.woken, log);
