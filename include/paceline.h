@@ -114,8 +114,9 @@ struct pl_point {
 };
 
 /* Both are called on the thread that runs; either may be NULL. `point` is called after every
- * evaluation. `tick` is called often, without losses; the run ends in good order if it returns
- * non-zero. */
+ * evaluation. `tick` is called often, without losses, also while a simulated run computes something
+ * that takes long; the run ends in good order if it returns non-zero. An evaluation that takes more
+ * than a second from then on is given up, also that of the model at the end. */
 PL_API void pl_setup_watch(pl_setup *setup, void (*point)(void *ctx, const struct pl_point *p),
                            int (*tick)(void *ctx, const struct pl_point *p), void *ctx);
 

@@ -187,7 +187,8 @@ static void identity_print_columns(const struct pl_built *b, char *out) {
     pl_append(out, IDENTITY_HEADER, "\n");
 }
 
-static void identity_print_data(const struct pl_setup *s, const struct pl_data *d, char *out) {
+static void identity_print_data(const struct pl_setup *s, const struct pl_job *job, char *out) {
+    const struct pl_data *d = job->data;
     pl_append(out, IDENTITY_HEADER, "  data      %.200s: %u training and %u test samples",
               s->conf.data, d->n_train, d->n_test);
     if (d->ratings)
@@ -200,6 +201,10 @@ static void identity_print_data(const struct pl_setup *s, const struct pl_data *
         pl_append(out, IDENTITY_HEADER, ", %u feature%s, %u classes", d->dim,
                   d->dim == 1 ? "" : "s", d->n_classes);
     pl_append(out, IDENTITY_HEADER, "%s%s\n", d->note[0] ? "; " : "", d->note);
+    if (!d->ratings && job->batch > d->n_train) /* with every kind of sampling */
+        pl_append(
+            out, IDENTITY_HEADER,
+            "            a mini-batch is larger than the training set: samples repeat in it\n");
 }
 
 static void identity_print_workers(const struct pl_setup *s, const struct pl_built *b, bool real,
@@ -270,7 +275,7 @@ static void identity_print(const struct pl_setup *s, const struct pl_built *b, c
                   s->has_function ? "a function of the program" : s->conf.model, job->model->dim);
     else
         pl_append(out, IDENTITY_HEADER, "  model     none (timing alone)\n");
-    if (job->data) identity_print_data(s, job->data, out);
+    if (job->data) identity_print_data(s, job, out);
     if (strcmp(kind, "race") != 0) identity_print_columns(b, out);
     identity_print_workers(s, b, real, out);
     if (s->conf.attack[0]) pl_append(out, IDENTITY_HEADER, "  attack    %.200s\n", s->conf.attack);

@@ -307,12 +307,22 @@ static void args_say_twice(const struct args_search *s) {
     if (pl_rank() <= 0) cli_say(NULL, 1, sentence);
 }
 
+/* 0 means no limit, which only makes sense if there is another one. */
+static int args_zero_updates(pl_setup *setup) {
+    if (cli_number(setup, "updates") > 0 || cli_number(setup, "time") > 0 ||
+        cli_number(setup, "epochs") > 0 || cli_has_target(setup))
+        return CLI_OK;
+    return cli_fail(CLI_USAGE, "--updates 0 means no limit, and the run has no other one; give at "
+                               "least 1, or another limit, such as --time 60");
+}
+
 int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
     if (args_each) {
         args_each(args_ctx, a);
         a->helped = true;
         return CLI_OK;
     }
+    bool zero = false; /* --updates 0 */
     a->word = argv + 1;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -361,9 +371,10 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
         if (strcmp(key, "lr") == 0 && cli_number(setup, key) == 0)
             return cli_fail(CLI_USAGE, "--lr takes a number above 0; leave it out to use the "
                                        "method's own learning rate");
+        zero = zero || (strcmp(key, "updates") == 0 && cli_number(setup, key) == 0);
         if (!s.own) a->changes = true;
     }
-    return CLI_OK;
+    return zero ? args_zero_updates(setup) : CLI_OK;
 }
 
 int cli_with_setup(struct cli_args *a, int argc, char **argv, cli_run *run, void *ctx) {

@@ -158,12 +158,15 @@ struct cli_progress {
     char name[64];                /* printed first */
     double time, updates, epochs; /* the limits of the run; 0 if unknown */
     enum cli_progress_how how;    /* what is printed without a terminal; QUIET: nothing at all */
+    bool tells;                   /* that a signal is ending the run */
+    bool learns;                  /* the run has a model, which is evaluated */
     bool replays;                 /* exactly: workers join when its events say so */
     bool refreshes;               /* a line that is refreshed */
     struct pl_point last;         /* the last evaluation */
     bool scored;                  /* there was one */
     bool ended;                   /* the run has */
     double next;                  /* the clock at the next refresh */
+    double wait;                  /* and when a file gets a line before the first evaluation */
     double begun, share_begun;    /* the clock and the share of the run when it was first seen */
     double at, samples;           /* the run's time and samples at the last line; NAN: none */
     double share;                 /* of the run at the last line of a file */

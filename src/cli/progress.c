@@ -14,6 +14,7 @@
 
 #define PROGRESS_FIRST 0.5 /* seconds before the first line */
 #define PROGRESS_EVERY 0.2
+#define PROGRESS_WAIT 2       /* seconds without an evaluation before a file gets a line */
 #define PROGRESS_LEAST 1e-3   /* seconds worth showing */
 #define PROGRESS_SHARE 0.01   /* of the run, or of its time so far, between two lines of a file, */
 #define PROGRESS_LINE 60      /* unless this many seconds have passed */
@@ -83,7 +84,8 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
                                .epochs = cli_number(setup, "epochs"),
                                .begun = NAN,
                                .at = NAN,
-                               .next = cli_now() + PROGRESS_FIRST};
+                               .next = cli_now() + PROGRESS_FIRST,
+                               .wait = cli_now() + PROGRESS_WAIT};
     if (!(p->time > 0) && !(p->updates > 0) && !(p->epochs > 0) && !cli_has_target(setup))
         p->updates = PROGRESS_UPDATES;
     p->refreshes = how != CLI_PROGRESS_QUIET && cli_can_erase() && progress_into < 0;
@@ -97,6 +99,7 @@ void cli_progress_limits(struct cli_progress *p, const char *json) {
     p->time = json_number_value(json_object_get(limits, "time")); /* 0 of null */
     p->updates = json_number_value(json_object_get(limits, "updates"));
     p->epochs = json_number_value(json_object_get(limits, "epochs"));
+    p->learns = json_is_object(json_object_get(run, "model"));
     json_decref(run);
 }
 
@@ -188,6 +191,7 @@ static void progress_fields(struct progress_line *l, struct cli_progress *c,
     if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
     progress_field(l, 1, "%.4g s", p->time < PROGRESS_LEAST ? 0 : p->time);
     if (share >= 0) progress_eta(l, c, share);
+    if (c->learns && !c->scored) progress_field(l, 3, "not evaluated yet");
     if (c->scored && isfinite(c->last.loss)) progress_loss(l, 3, "loss", c->last.loss);
     if (c->scored && isfinite(c->last.test_accuracy))
         progress_field(l, 4, "accuracy %.4f", c->last.test_accuracy);
@@ -265,9 +269,26 @@ void cli_progress_point(void *ctx, const struct pl_point *p) {
     progress_print(c, p, 1000);
 }
 
+/* The first evaluation may take long; until it has ended, a file gets a line per minute. */
+static void progress_before(struct cli_progress *c, const struct pl_point *p) {
+    double now = cli_now(), at = c->at;
+    bool prints = c->how == CLI_PROGRESS_ALL && !c->refreshes && progress_into < 0;
+    if (!prints || !c->learns || c->scored || p->workers == 0 || now < c->wait) return;
+    c->wait = now + PROGRESS_LINE;
+    progress_print(c, p, 1000);
+    c->at = at; /* the first evaluation still gets its line */
+}
+
 int cli_progress_tick(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
-    if (cli_interrupted()) return 1;
+    if (cli_interrupted()) {
+        if (c->tells && pl_rank() <= 0)
+            cli_fail(CLI_INTERRUPTED,
+                     "interrupted; the run is ending, a second signal ends it at once");
+        c->tells = false;
+        return 1;
+    }
+    progress_before(c, p);
     if ((!c->refreshes && progress_into < 0) || !progress_is_due(c)) return 0;
     if (progress_into >= 0)
         dprintf(progress_into, "%.4f\n", fmax(progress_share(c, p), 0));

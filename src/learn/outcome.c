@@ -55,6 +55,14 @@ struct pl_outcome pl_outcome_none(void) {
                                .steps = {NAN, NAN, NAN}};
 }
 
+void pl_outcome_unscored(const struct pl_outcome *out, const struct pl_log *log) {
+    const char *what = "the model at the end was not evaluated, because the run was interrupted";
+    if (isnan(out->scored))
+        pl_log_warn(log, "%s; there are no losses", what);
+    else
+        pl_log_warn(log, "%s; the losses are those of the evaluation at %.4g s", what, out->scored);
+}
+
 bool pl_score_meets(const struct pl_score *score, const struct pl_limits *limits) {
     /* a target that is not set is NAN, and comparisons with it are false */
     return score->loss <= limits->target_loss || score->test_accuracy >= limits->target_accuracy;

@@ -2,6 +2,7 @@
 #ifndef PL_LEARN_OUTCOME_H
 #define PL_LEARN_OUTCOME_H
 
+#include "base/log.h"
 #include "core/control.h"
 #include "learn/task.h"
 
@@ -59,6 +60,12 @@ struct pl_point pl_point_now(const struct pl_control *control, const struct pl_p
 
 /* An outcome in which everything is unknown. */
 struct pl_outcome pl_outcome_none(void);
+
+/* If the run is interrupted, an evaluation that takes longer than this is given up. */
+#define PL_LAST_SCORE_NS 1000000000u
+
+/* Says that the model at the end was not evaluated, and of when the losses are. */
+void pl_outcome_unscored(const struct pl_outcome *out, const struct pl_log *log);
 
 /* Whether a score meets a target. */
 bool pl_score_meets(const struct pl_score *score, const struct pl_limits *limits);

@@ -1,6 +1,7 @@
 #include "run/scorer.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "sys/background.h"
@@ -14,6 +15,7 @@ struct pl_scorer {
     struct pl_workspace **workspace; /* [threads of the pool] */
     struct pl_score_piece *piece;
     const float *w;
+    atomic_bool given_up;
     struct pl_score score;
 };
 
@@ -50,7 +52,8 @@ void pl_scorer_free(struct pl_scorer *s) {
 
 static void scorer_piece(void *arg, int i, int thread) {
     struct pl_scorer *s = arg;
-    pl_score_run(s->job, s->workspace[thread], s->w, i, &s->piece[i]);
+    if (!atomic_load(&s->given_up))
+        pl_score_run(s->job, s->workspace[thread], s->w, i, &s->piece[i]);
 }
 
 static void scorer_run(void *arg) {
@@ -73,4 +76,10 @@ void pl_scorer_send(struct pl_scorer *s, const float *w) {
 struct pl_score pl_scorer_wait(struct pl_scorer *s) {
     pl_background_wait(s->background);
     return s->score;
+}
+
+void pl_scorer_give_up(struct pl_scorer *s) {
+    atomic_store(&s->given_up, true);
+    pl_background_wait(s->background);
+    atomic_store(&s->given_up, false);
 }

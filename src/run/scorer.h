@@ -17,5 +17,6 @@ void pl_scorer_free(struct pl_scorer *s); /* NULL is fine */
 bool pl_scorer_busy(struct pl_scorer *s);
 void pl_scorer_send(struct pl_scorer *s, const float *w); /* w must not change until then */
 struct pl_score pl_scorer_wait(struct pl_scorer *s);      /* of what was sent last */
+void pl_scorer_give_up(struct pl_scorer *s); /* waits; what was sent last has no score */
 
 #endif

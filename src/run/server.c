@@ -9,9 +9,11 @@
 
 #define NO_WORKERS_GRACE_NS 200000000u /* without a worker, before the run ends */
 
-static bool server_ticks(struct server *s, uint64_t now) {
+bool pl_server_ticks(struct server *s, uint64_t now) {
     struct pl_point p = pl_engine_point(s->engine, now);
-    return s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
+    bool ends = s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
+    s->interrupted = s->interrupted || ends;
+    return ends;
 }
 
 /* --- events ------------------------------------------------------------------------------ */
@@ -248,7 +250,7 @@ static void server_look(struct server *s) {
     server_look_at_scores(s, now);
     if (now >= s->clock.tick_ns) {
         s->clock.tick_ns = now + SERVER_TICK;
-        if (server_ticks(s, now)) pl_engine_end(s->engine);
+        if (pl_server_ticks(s, now)) pl_engine_end(s->engine);
     }
     if (now < s->clock.second_ns) return;
     s->clock.second_ns = now + SERVER_SECOND;

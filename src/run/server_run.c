@@ -14,6 +14,7 @@
 
 #define SHUTDOWN_GRACE_NS 2000000000u /* for workers to leave at the end */
 #define RUN_WHERE 800
+#define RUN_LOOK_NS 1000000u /* between two looks whether the last score is ready */
 
 /* --- the host of an engine ---------------------------------------------------------------- */
 
@@ -22,9 +23,7 @@ static void run_sleep_update_time(struct server *s) {
     uint64_t until = pl_now_ns() + pl_ns(s->job->update_time);
     for (uint64_t now; (now = pl_now_ns()) < until && !pl_engine_ended(s->engine);) {
         pl_sleep_ns(until - now < SERVER_TICK ? until - now : SERVER_TICK);
-        struct pl_point p = pl_engine_point(s->engine, pl_server_now(s));
-        if (until - now > SERVER_TICK && s->conf->watch.tick &&
-            s->conf->watch.tick(s->conf->watch.ctx, &p))
+        if (until - now > SERVER_TICK && pl_server_ticks(s, pl_server_now(s)))
             pl_engine_end(s->engine);
     }
 }
@@ -109,9 +108,8 @@ static bool run_should_end(void *server) {
     struct server *s = server;
     if (!s->engine) return false;
     uint64_t now = pl_server_now(s);
-    struct pl_point p = pl_engine_point(s->engine, s->clock.last_ns);
-    bool ends = s->conf->watch.tick && s->conf->watch.tick(s->conf->watch.ctx, &p);
-    return ends || pl_engine_ended(s->engine) || now >= pl_engine_due(s->engine)->end_ns;
+    return pl_server_ticks(s, s->clock.last_ns) || pl_engine_ended(s->engine) ||
+           now >= pl_engine_due(s->engine)->end_ns;
 }
 
 static void run_told(void *ctx) {
@@ -270,6 +268,7 @@ static int run_begin(struct server *s) {
     if (!rc && s->conf->n_local > 0) rc = run_threads(s);
     c->last_ns = s->view->now_ns; /* 0, or the time of the checkpoint */
     c->zero_ns = pl_now_ns() - c->last_ns;
+    s->interrupted = s->interrupted || ended;
     if (ended) pl_engine_end(s->engine);
     if (rc || ended) return rc;
     c->tick_ns = c->last_ns + SERVER_TICK;
@@ -326,16 +325,45 @@ static int run_ranks(struct server *s, int rc) {
     return PL_OK;
 }
 
-static int run_finish(struct server *s) {
-    if (s->scoring.busy) pl_server_scored(s);
+/* Waits for the scorer. False if the run was interrupted, and this takes too long. */
+static bool run_await_score(struct server *s) {
+    struct server_scoring *g = &s->scoring;
+    uint64_t tick_ns = 0;
+    for (uint64_t now; pl_scorer_busy(s->scorer); pl_sleep_ns(RUN_LOOK_NS)) {
+        if ((now = pl_now_ns()) >= tick_ns && !s->interrupted) {
+            tick_ns = now + SERVER_TICK;
+            pl_server_ticks(s, s->clock.end_ns);
+        }
+        if (s->interrupted && g->until_ns == 0) g->until_ns = now + PL_LAST_SCORE_NS;
+        if (!s->interrupted || now < g->until_ns) continue;
+        pl_scorer_give_up(s->scorer);
+        pl_outcome_unscored(s->out, &s->job->log);
+        return false;
+    }
+    return true;
+}
+
+/* The evaluations at the end. */
+static void run_last_scores(struct server *s) {
+    bool busy = s->scoring.busy;
+    if (busy && !run_await_score(s)) {
+        pl_engine_let_go(s->engine, &s->scoring.model);
+        return;
+    }
+    if (busy) pl_server_scored(s);
     if (s->scorer && s->end.w && !pl_engine_has_score(s->engine)) {
         s->scoring.at = pl_engine_point(s->engine, s->clock.end_ns);
         s->scoring.at.consensus = s->end.consensus;
         pl_scorer_send(s->scorer, s->end.w);
+        if (!run_await_score(s)) return;
         struct pl_score score = pl_scorer_wait(s->scorer);
         if (s->saver) pl_saver_scored(s->saver, s->end.w, &score, s->scoring.at.updates);
         pl_engine_scored(s->engine, &score, &s->scoring.at);
     }
+}
+
+static int run_finish(struct server *s) {
+    run_last_scores(s);
     struct pl_why why = {.text = ""};
     if (s->saver && pl_saver_finish_best(s->saver, &why) && !s->out->trouble.text[0])
         s->out->trouble = why;

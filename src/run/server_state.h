@@ -37,6 +37,7 @@ struct server_scoring {
     bool busy;                 /* the scorer has a model: */
     struct pl_model_now model; /* this one, */
     struct pl_point at;        /* which is of this moment */
+    uint64_t until_ns;         /* at the end of an interrupted run: when it is given up */
 };
 
 struct server_versions {
@@ -78,6 +79,7 @@ struct server {
     float *end_room;         /* [dim] likewise */
     uint64_t alone_ns;       /* when to give up because no worker is left; 0: some are here */
     bool left_alone;
+    bool interrupted; /* the watch has ended the run */
     struct pl_clients clients;
     struct pl_gateway *gateway; /* NULL: none */
     struct pl_outcome *out;
@@ -108,7 +110,8 @@ static inline int pl_server_model(void *server, float *room, struct pl_model_now
     return rc;
 }
 
-void pl_server_scored(struct server *s); /* waits for the scorer */
+bool pl_server_ticks(struct server *s, uint64_t now); /* whether the watch ends the run */
+void pl_server_scored(struct server *s);              /* waits for the scorer */
 int pl_server_loop(struct server *s);
 
 #endif

@@ -78,7 +78,8 @@ static void crossing_search(struct sim *s, struct pl_crossing *c, struct pl_scor
     int low = -1, high = c->n - 1;
     while (high - low > 1) {
         int middle = (low + high) / 2;
-        struct pl_score score = pl_prefetch_score(s->prefetch, c->model[middle]);
+        struct pl_score score;
+        if (!pl_prefetch_score(s->prefetch, c->model[middle], &score)) return;
         if (pl_score_meets(&score, &s->job->limits)) {
             high = middle;
             met = score;
@@ -108,7 +109,8 @@ int pl_crossing_check(struct sim *s, bool last) {
     int rc = crossing_keep(s, c);
     if (rc || !due) return rc;
     struct pl_point *p = &c->at[c->n - 1];
-    struct pl_score score = pl_prefetch_score(s->prefetch, c->model[c->n - 1]);
+    struct pl_score score;
+    if (!pl_prefetch_score(s->prefetch, c->model[c->n - 1], &score)) return PL_OK;
     if (pl_score_meets(&score, &s->job->limits) && !found) {
         crossing_search(s, c, score);
     } else {

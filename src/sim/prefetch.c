@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "learn/outcome.h"
+#include "sys/clock.h"
 #include "sys/lock.h"
 
 #define PREFETCH_PER_THREAD 4 /* results computed ahead, per thread */
@@ -16,6 +18,11 @@ struct pl_prefetch {
     struct pl_score_piece *piece;
     int n_pieces;
     const float *scored; /* model being evaluated */
+    void (*look)(void *ctx);
+    void *look_ctx;
+    atomic_bool over;     /* the run is to end, */
+    uint64_t until_ns;    /* and evaluations are given up then */
+    atomic_bool given_up; /* the current one was */
 
     struct pl_lock *lock; /* guards the spare vectors and n_computed */
     float **spare;
@@ -95,10 +102,25 @@ void pl_prefetch_put(void *ctx, int id, int writer, float *v) {
     pl_lock_leave(p->lock);
 }
 
+/* One of the threads asks whether its task is still wanted. */
+struct prefetch_asks {
+    struct pl_prefetch *p;
+    struct pl_prefetch_task *task;
+    int thread;
+};
+
+static void prefetch_ask(void *arg) {
+    const struct prefetch_asks *a = arg;
+    if (a->thread == 0 && a->p->look) a->p->look(a->p->look_ctx);
+    if (atomic_load_explicit(&a->p->over, memory_order_relaxed))
+        atomic_store_explicit(&a->task->work.cancel, true, memory_order_relaxed);
+}
+
 static void prefetch_run(struct pl_work *w, int thread) {
     struct pl_prefetch_task *t = (struct pl_prefetch_task *)w;
     struct pl_prefetch *p = t->prefetch;
-    const struct pl_cancel cancel = {.flag = &t->work.cancel};
+    struct prefetch_asks asks = {p, t, thread};
+    const struct pl_cancel cancel = {&t->work.cancel, prefetch_ask, &asks};
     bool writes_strips = t->at.n_strips > 0;
     if (!writes_strips) t->vector = pl_prefetch_get(p, (int)t->at.worker);
     t->rc = PL_ENOMEM;
@@ -139,13 +161,32 @@ void pl_prefetch_need(struct pl_prefetch *p, int n) {
 
 static void prefetch_score(void *arg, int piece, int thread) {
     struct pl_prefetch *p = arg;
-    pl_score_run(p->job, p->workspace[thread], p->scored, piece, &p->piece[piece]);
+    if (thread == 0 && p->look) p->look(p->look_ctx);
+    if (atomic_load(&p->over) && pl_now_ns() >= p->until_ns)
+        atomic_store(&p->given_up, true);
+    else
+        pl_score_run(p->job, p->workspace[thread], p->scored, piece, &p->piece[piece]);
 }
 
-struct pl_score pl_prefetch_score(struct pl_prefetch *p, const float *model) {
+bool pl_prefetch_score(struct pl_prefetch *p, const float *model, struct pl_score *out) {
     p->scored = model;
+    atomic_store(&p->given_up, false);
     pl_pool_each(p->pool, p->n_pieces, prefetch_score, p);
-    return pl_score_sum(p->job, p->piece);
+    if (atomic_load(&p->given_up)) return false;
+    *out = pl_score_sum(p->job, p->piece);
+    return true;
+}
+
+void pl_prefetch_look(struct pl_prefetch *p, void (*look)(void *ctx), void *ctx) {
+    p->look = look;
+    p->look_ctx = ctx;
+    pl_pool_idle(p->pool, look, ctx);
+}
+
+void pl_prefetch_end(struct pl_prefetch *p) {
+    if (atomic_load(&p->over)) return;
+    p->until_ns = pl_now_ns() + PL_LAST_SCORE_NS;
+    atomic_store(&p->over, true);
 }
 
 double pl_prefetch_consensus(const struct pl_prefetch *p) {

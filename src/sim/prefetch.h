@@ -36,7 +36,7 @@ struct pl_prefetch_task *pl_prefetch_tasks(struct pl_prefetch *p);
 int pl_prefetch_start(struct pl_prefetch *p, struct pl_prefetch_task *t, uint64_t finish_ns);
 
 /* Waits for the result. The caller then owns t->vector and puts it back. 0, PL_ENOMEM, or what the
- * model's gradient() returned. */
+ * model's gradient() returned: PL_ECANCELLED after pl_prefetch_end. */
 int pl_prefetch_collect(struct pl_prefetch *p, struct pl_prefetch_task *t);
 void pl_prefetch_drop(struct pl_prefetch *p, struct pl_prefetch_task *t);
 
@@ -52,7 +52,14 @@ void pl_prefetch_need(struct pl_prefetch *p, int n);
  * - mean||^2). NAN if they keep none. */
 double pl_prefetch_consensus(const struct pl_prefetch *p);
 
-struct pl_score pl_prefetch_score(struct pl_prefetch *p, const float *model);
+/* False if the evaluation was given up, because the run is to end. */
+bool pl_prefetch_score(struct pl_prefetch *p, const float *model, struct pl_score *out);
+
+/* look(ctx) is called by the simulating thread while gradients and evaluations are computed. */
+void pl_prefetch_look(struct pl_prefetch *p, void (*look)(void *ctx), void *ctx);
+/* The run is to end: gradients are abandoned, and what is evaluated from now on is given up a
+ * second later. */
+void pl_prefetch_end(struct pl_prefetch *p);
 
 uint64_t pl_prefetch_computed(const struct pl_prefetch *p); /* gradients so far */
 

@@ -5,12 +5,14 @@
 
 #include "base/seconds.h"
 #include "sim/sim_state.h"
+#include "sys/clock.h"
 #include "sys/fpu.h"
 
-#define SIM_TICK 256      /* events between calls of the watch, without a model */
-#define SIM_STILL 1000000 /* events at one time before the run counts as stuck */
-#define SIM_CACHED 1024   /* workers that fit into the caches */
-#define SIM_QUEUE 4096    /* length up to which the event queue is not cleaned up */
+#define SIM_TICK 256           /* events between calls of the watch, without a model */
+#define SIM_LOOK_NS 250000000u /* between its calls while something is computed */
+#define SIM_STILL 1000000      /* events at one time before the run counts as stuck */
+#define SIM_CACHED 1024        /* workers that fit into the caches */
+#define SIM_QUEUE 4096         /* length up to which the event queue is not cleaned up */
 
 /* --- watching ---------------------------------------------------------------------------- */
 
@@ -21,7 +23,12 @@ void pl_sim_evaluate(struct sim *s) {
     if (!s->prefetch || pl_engine_is_scored(s->engine, s->clock.now_ns)) return;
     if (pl_engine_score_again(s->engine, s->clock.now_ns)) return;
     if (pl_engine_model(s->engine, s->room, &m)) return;
-    struct pl_score score = pl_prefetch_score(s->prefetch, m.w);
+    struct pl_score score;
+    s->unscored = !pl_prefetch_score(s->prefetch, m.w, &score);
+    if (s->unscored) {
+        pl_engine_let_go(s->engine, &m);
+        return;
+    }
     struct pl_point p = pl_engine_point(s->engine, s->clock.now_ns);
     p.consensus = isnan(m.consensus) ? pl_prefetch_consensus(s->prefetch) : m.consensus;
     pl_engine_let_go(s->engine, &m);
@@ -31,9 +38,17 @@ void pl_sim_evaluate(struct sim *s) {
 static void sim_tick(struct sim *s) {
     if (!s->conf->watch.tick) return;
     struct pl_point p = pl_engine_point(s->engine, s->clock.now_ns);
+    if (s->prefetch) s->ticked_ns = pl_now_ns();
     if (!s->conf->watch.tick(s->conf->watch.ctx, &p)) return;
     s->interrupted = true;
     pl_engine_end(s->engine);
+    if (s->prefetch) pl_prefetch_end(s->prefetch);
+}
+
+/* An evaluation, or the gradient of a large mini-batch, may take long. */
+static void sim_look(void *ctx) {
+    struct sim *s = ctx;
+    if (pl_now_ns() - s->ticked_ns >= SIM_LOOK_NS) sim_tick(s);
 }
 
 /* --- recordings -------------------------------------------------------------------------- */
@@ -222,6 +237,8 @@ static int sim_engine(struct sim *s) {
     const struct pl_sim_from *from = s->conf->from;
     int rc = pl_engine_new(&conf, from ? from->weights : NULL, s->out, &s->engine, s->why);
     if (rc) return rc;
+    s->ticked_ns = pl_now_ns();
+    if (s->prefetch && s->conf->watch.tick) pl_prefetch_look(s->prefetch, sim_look, s);
     s->view = pl_engine_view(s->engine);
     s->due = pl_engine_due(s->engine);
     if (from) rc = pl_job_restored(pl_engine_archive(s->engine, &from->archive), s->why);
@@ -315,6 +332,7 @@ int pl_sim_run(const struct pl_sim_conf *conf, struct pl_outcome *out, struct pl
         if (s.worker[i].now) pl_prefetch_drop(s.prefetch, s.worker[i].now);
     if (!rc && s.crossing) rc = pl_crossing_check(&s, true);
     if (!rc) pl_sim_evaluate(&s);
+    if (!rc && s.unscored) pl_outcome_unscored(out, &conf->job->log);
     if (!rc) rc = sim_end(&s);
     pl_sim_close(&s);
     pl_fpu_restore(fpu);

@@ -81,7 +81,9 @@ struct sim {
     struct sim_recording recording;
     struct pl_crossing *crossing; /* NULL: no target, or a stepped simulation */
     size_t n_script;              /* lines of the script that are still to come */
+    uint64_t ticked_ns;           /* when the watch was last called, by the real clock */
     bool interrupted;             /* the watch ended the run */
+    bool unscored;                /* and the model at the end was not evaluated in time */
 };
 
 static inline int pl_sim_push(struct sim *s, uint64_t when_ns, enum sim_what what, int who,

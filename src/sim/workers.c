@@ -189,6 +189,7 @@ static int workers_collect(struct sim *s, struct pl_event *e, const char **defec
     /* the place of this one must not go to a task that may be cancelled */
     if (pl_sim_cancels(s)) pl_prefetch_need(s->prefetch, pl_sim_sure(s) - 1);
     int rc = pl_prefetch_collect(s->prefetch, w->now);
+    if (rc == PL_ECANCELLED && s->interrupted) return rc;
     if (rc == PL_ENOMEM) return pl_fail(s->why, rc, "out of memory for a gradient");
     if (rc) /* only a gradient function of the embedding program can fail otherwise */
         return pl_fail(s->why, rc < 0 ? rc : PL_EUSAGE,
@@ -212,6 +213,7 @@ int pl_sim_bring(struct sim *s, struct pl_event *e) {
     e->loss = NAN;
     if (s->stepped) return pl_stepped_bring(s, e);
     int rc = s->prefetch ? workers_collect(s, e, &defect) : PL_OK;
+    if (rc == PL_ECANCELLED && s->interrupted) return PL_OK; /* the run ends before this event */
     return rc ? rc : pl_engine_event(s->engine, e, defect, s->why);
 }
 

@@ -5,11 +5,14 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/grow.h"
 #include "base/status.h"
 #include "sys/fpu.h"
+
+#define POOL_IDLE_NS 100000000 /* between two calls of idle() */
 
 struct pool_thread {
     struct pl_pool *pool;
@@ -25,6 +28,8 @@ struct pl_pool {
     uint64_t seq;
     int window, ahead; /* ahead: running, or done and not collected */
     bool quit;
+    void (*idle)(void *ctx); /* NULL: nothing to do */
+    void *idle_ctx;
 
     struct { /* the current pl_pool_each */
         void (*job)(void *arg, int i, int thread);
@@ -92,6 +97,23 @@ static bool pool_run_each(struct pl_pool *p, int thread) {
     return true;
 }
 
+/* The owner waits until a thread has finished something, or it is time to call idle(). */
+static void pool_wait_done(struct pl_pool *p) {
+    struct timespec until;
+    if (!p->idle) {
+        pthread_cond_wait(&p->done, &p->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += POOL_IDLE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&p->done, &p->lock, &until) == 0) return;
+    pthread_mutex_unlock(&p->lock);
+    p->idle(p->idle_ctx);
+    pthread_mutex_lock(&p->lock);
+}
+
 static void *pool_main(void *arg) {
     struct pool_thread *t = arg;
     struct pl_pool *p = t->pool;
@@ -113,7 +135,11 @@ int pl_pool_new(int n_threads, struct pl_pool **out) {
     p->window = 4 * n_threads;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->more, NULL);
-    pthread_cond_init(&p->done, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->done, &clock);
+    pthread_condattr_destroy(&clock);
     *out = p;
     if (n_threads <= 1) return PL_OK;
     p->thread = calloc((size_t)n_threads, sizeof *p->thread);
@@ -143,6 +169,11 @@ void pl_pool_free(struct pl_pool *p) {
 
 int pl_pool_size(const struct pl_pool *p) {
     return p->n_threads + 1;
+}
+
+void pl_pool_idle(struct pl_pool *p, void (*idle)(void *ctx), void *ctx) {
+    p->idle = idle;
+    p->idle_ctx = ctx;
 }
 
 void pl_pool_window(struct pl_pool *p, int n) {
@@ -182,7 +213,7 @@ void pl_pool_wait(struct pl_pool *p, struct pl_work *w) {
     }
     /* another thread is at it: in the meantime this one does what will be needed next */
     while (w->state != PL_WORK_DONE)
-        if (!pool_run_next(p, 0)) pthread_cond_wait(&p->done, &p->lock);
+        if (!pool_run_next(p, 0)) pool_wait_done(p);
     w->state = PL_WORK_NEW;
     p->ahead--;
     if (p->n > 0) pthread_cond_signal(&p->more);
@@ -215,7 +246,7 @@ void pl_pool_each(struct pl_pool *p, int n, void (*job)(void *arg, int i, int th
     p->each.n = p->each.n_left = n;
     for (int i = 0; i < p->n_threads && i + 1 < n; i++) pthread_cond_signal(&p->more);
     while (p->each.n_left > 0)
-        if (!pool_run_each(p, 0)) pthread_cond_wait(&p->done, &p->lock);
+        if (!pool_run_each(p, 0)) pool_wait_done(p);
     p->each.n = 0;
     pthread_mutex_unlock(&p->lock);
 }

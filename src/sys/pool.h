@@ -33,6 +33,10 @@ void pl_pool_free(struct pl_pool *p); /* the queue must be empty */
 /* The number of distinct thread indices that run() may see. */
 int pl_pool_size(const struct pl_pool *p);
 
+/* While the owner has nothing to run and waits for the threads, it calls idle(ctx) a few times a
+ * second. */
+void pl_pool_idle(struct pl_pool *p, void (*idle)(void *ctx), void *ctx);
+
 void pl_pool_window(struct pl_pool *p, int n);
 int pl_pool_submit(struct pl_pool *p, struct pl_work *w, uint64_t key); /* 0 or PL_ENOMEM */
 void pl_pool_wait(struct pl_pool *p, struct pl_work *w);

@@ -152,6 +152,7 @@ refused 2 "the commands are $commands, reproduce, list" frobnicate
 refused 2 "did you mean --workers?" simulate --workres 3
 refused 1 "virtual time stands still" simulate --model none --delay const:t=0 --time 10
 refused 2 "but the machine has" simulate --method sync --workers 1000000 --data digits --updates 1
+refused 2 "--updates 0 means no limit" simulate --model quadratic --updates 0
 refused 2 "log has a line per evaluation" simulate --model none --log x
 refused 2 "race has no option --log" race sync --log x --model none
 refused 2 "train has no option --net; commands that have it: simulate, race, replay" \
@@ -628,7 +629,8 @@ interrupted() {
     status=$?
     split
     [ $status -eq "$wanted" ] || fail "$1, SIG$signal: status $status"
-    [ "$(said)" = "paceline: interrupted; these are the results so far" ] ||
+    [ "$(said)" = "paceline: interrupted; the run is ending, a second signal ends it at once
+paceline: interrupted; these are the results so far" ] ||
         fail "$1, SIG$signal: $(cat err)"
 }
 

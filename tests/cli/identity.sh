@@ -45,6 +45,10 @@ has err ': simulate, run ' 'model     softmax, 2570 parameters' '3, simulated by
     '256 features, 10 classes' \
     'method    abs: policy kasync:k=1,stop=yes, tuner abs' 'delays    exp:mean=1 per mini-batch' \
     'limits    20 updates' 'target    test accuracy 0.99'
+! grep -q 'samples repeat' err || fail "a mini-batch is smaller: $(cat err)"
+# shellcheck disable=SC2086
+works simulate $small --updates 5 --batch 301
+has err 'a mini-batch is larger than the training set: samples repeat in it'
 # shellcheck disable=SC2086
 works simulate $small --updates 5 --quiet
 [ ! -s err ] || fail "--quiet says $(cat err)"

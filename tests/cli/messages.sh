@@ -136,15 +136,16 @@ step "what was not saved is said once"
 [ "$(grep -c 'is not saved' err)" -eq 1 ] || fail "$(cat err)"
 
 step "the last worker"
-"$PACELINE" train --data digits --workers 1 --delay const:t=0.2 --updates 1000 >out 2>err &
+"$PACELINE" train --data digits --workers 1 --delay const:t=0.2 --updates 1e9 >out 2>err &
 server=$!
 worker=
-for _ in $(seq 200); do
+while kill -0 $server 2>/dev/null; do
     worker=$(ps -o pid= --ppid $server | tr -d ' ')
     [ -n "$worker" ] && grep -q 'update 0' err && break
     sleep 0.05
 done
-kill -9 "$worker"
+[ -n "$worker" ] || fail "no worker was found: $(cat err)"
+[ -z "$worker" ] || kill -9 "$worker"
 wait $server
 grep -q 'worker 1 was killed .*; no worker is left$' err || fail "$(cat err)"
 

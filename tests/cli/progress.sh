@@ -222,6 +222,21 @@ with tempfile.TemporaryDirectory() as folder:
     check(shown and all(abs(int(p) - min(100, 100 * float(t) / 3)) < 1.1 for p, t in shown),
           f"the progress of a resumed run: {err}")
 
+# a first evaluation that takes long has a line, and a signal is answered at once
+child = subprocess.Popen([PACELINE, "simulate", "--data", "digits:side=16", "--model",
+                          "cnn:filters=64,64,kernel=9", "--eval-samples", "10000", "--threads",
+                          "1"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+line = b"x"
+while line and b"not evaluated yet" not in line:
+    line = child.stderr.readline()
+check(line, "a first evaluation that takes long has no line")
+child.send_signal(signal.SIGINT)
+err = child.communicate()[1].decode()
+check(child.returncode == 130, f"the first evaluation was interrupted: {child.returncode}")
+check(re.search("the run is ending, .*\n.*no losses\n.*these are the results", err),
+      f"the first evaluation was interrupted: {err}")
+
 # nobody reads standard error: the run goes on
 child = subprocess.Popen([PACELINE] + simulated, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 child.stderr.close()

@@ -307,8 +307,9 @@ begin orphans
 kill -KILL $pid
 wait $pid
 for p in "$child" "$other"; do
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
-        kill -0 "$p" 2>/dev/null && sleep 0.3
+    for _ in $(seq 100); do
+        kill -0 "$p" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$p/status" || break
+        sleep 0.3
     done
     kill -0 "$p" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$p/status" && fail "an orphan: $p"
 done
