@@ -95,13 +95,17 @@ missed() { # seen at a load of 22: Open MPI does not notice that a rank has fina
 n_runs=0
 one_of_each() { # the first method with each pair of them
     "$PACELINE" list method | awk '
-        /^  [a-z]/ { method = $1 }
-        /^ *= --policy/ {
-            policy = $3; sub(/:.*/, "", policy)
-            if (!match($0, /--local [a-z-]*/)) RLENGTH = 0
-            pair = policy " " substr($0, RSTART + 8, RLENGTH - 8)
-            if (!seen[pair]++) print method
-        }'
+        function word_after(flag) {
+            return match(text, " " flag " [a-z-]+") ? substr(text, RSTART, RLENGTH) : ""
+        }
+        function look() {
+            gsub(/ +/, " ", text) # of wrapped lines
+            pair = word_after("--policy") word_after("--local")
+            if (pair != "" && !seen[pair]++) print method
+        }
+        /^  [a-z]/ { look(); method = $1; text = "" }
+        { text = text " " $0 }
+        END { look() }'
 }
 for method in $(one_of_each); do
     case $method in zeno++ | fdsgd | dsgd | fpsgd) continue ;; esac
