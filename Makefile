@@ -42,7 +42,7 @@ help: ## list the targets
 setup: ## install missing packages (packages.txt; apt-get)
 	@scripts/setup
 
-setup-test: ## also install what only tests need: PyTorch, pip, linters, Chromium, clang, Slurm
+setup-test: ## also install what only tests need: PyTorch, pip, linters, Chromium, Slurm
 	@scripts/setup test
 
 setup-dev: ## also install the developer packages: clang, clang-format, g++
