@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every target of tests/fuzz, with its corpus and 2,000 inputs made from it, by the compiler at hand.
-# libFuzzer goes much farther: `make fuzz`. PL_TEST_SEED makes other inputs.
+# Every target of tests/fuzz, with its corpus and 2,000 inputs made from it, by the compiler at
+# hand. libFuzzer goes much farther: `make fuzz`. PL_TEST_SEED makes other inputs.
 set -u
 seed=${PL_TEST_SEED:-1}
 work=$(mktemp -d) || exit 1

@@ -217,8 +217,8 @@ def figures(b: browser.Browser) -> None:
         and metric[0][2] == metric[0][3],
         "two evaluations at one time: %s" % metric,
     )
-    loss = b.run(chart % "knobs" + ".data[3].slice(-2)")
-    check(loss[0] > loss[1], "the loss beside K has no step: %s" % loss)
+    last = b.run(chart % "knobs" + ".data[3].slice(-2)")
+    check(last[0] > last[1], "the loss beside K has no step: %s" % last)
     said = b.run("document.querySelector('#knobs .readout').textContent")
     check(said.startswith("Blue: K, between 1 and 2."), "K that fell: " + said)
     labels = b.run(chart % "staleness" + ".axes[0]._values")
