@@ -10,7 +10,7 @@ cat >program <<'END'
 echo "$*" >>calls
 [ ! -e missing ] || { echo 'a line before'; cat missing; exit 77; }
 [ ! -e failing ] || exit 3
-[ ! -e waiting ] || until [ -e going ]; do sleep 0.1; done
+[ ! -e waiting ] || { : >waits; until [ -e going ]; do sleep 0.1; done; }
 entrants=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -202,10 +202,11 @@ claims="--claims two.txt --quiet --out passed"
 task 1 & # passes cinside, which is not there, and waits in clow
 pid=$!
 tries=0
-until [ -s passed/full/slow/setting.json ] || [ $tries = 600 ]; do
+until [ -e waits ] || [ $tries = 600 ]; do
     sleep 0.1
     tries=$((tries + 1))
 done
+[ -e waits ] || fail "task 1 does not wait: $(cat out.1 err.1)"
 echo 'there is no GPU' >missing
 task 0 || fail "task 0: $(cat err.0)"
 grep -q . out.0 && fail "verdicts without all results: $(cat out.0)"
