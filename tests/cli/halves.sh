@@ -11,6 +11,7 @@ make_hosts 1 2 3 4
 # A server on host s, its standby on host 1, and a worker on each of these hosts. $more has options
 # of the run, $follows of the standby. $stall_worker and $stall_standby say when to stall, if the
 # last worker or the standby does not reach the server directly.
+pace=0.1 # seconds per task: most of the time is spent waiting
 more=
 follows=
 stall_worker=
@@ -19,7 +20,7 @@ begin() { # host …
     rm -f "$work"/*.err "$work"/*.out "$work"/*.json
     # shellcheck disable=SC2086
     on s "$paceline" serve --data digits --model softmax --method async --workers $# \
-        --delay const:t=0.02 --updates 1000000 --min-workers $# --json --listen 10.77.0.1:7070 \
+        --delay "const:t=$pace" --updates 1000000 --min-workers $# --json --listen 10.77.0.1:7070 \
         --keys "$work/keys" $more >"$work/first.json" 2>"$work/first.err" &
     first=$!
     await "$work/first.err" "workers can join over"
@@ -170,7 +171,7 @@ took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err"
     fail "what it has taken over is not saved: $(ls "$saved")"
 kill -9 "$second"
 on 1 "$paceline" serve --data digits --model softmax --method async --workers 3 \
-    --delay const:t=0.02 --updates 1000000 --min-workers 3 --json --listen 10.77.0.11:7070 \
+    --delay "const:t=$pace" --updates 1000000 --min-workers 3 --json --listen 10.77.0.11:7070 \
     --keys "$work/keys" --checkpoint "$saved" --checkpoint-every 1 --resume auto \
     >"$work/third.json" 2>"$work/third.err" &
 third=$!
@@ -184,6 +185,7 @@ finish "$third"
 fates "$work/third.json"
 
 echo "-- eight workers on four hosts, one of which is cut off when the server dies"
+pace=0.02
 more="--update-time 0.004 --lr 0.1 --target-accuracy 0.8 --eval-every 0.2"
 follows="--min-workers 8" # or it is there before those of host 4 are back
 begin 1 1 2 2 3 3 4 4
