@@ -158,7 +158,6 @@ struct cli_progress {
     char name[64];                /* printed first */
     double time, updates, epochs; /* the limits of the run; 0 if unknown */
     enum cli_progress_how how;    /* what is printed without a terminal; QUIET: nothing at all */
-    bool tells;                   /* that a signal is ending the run */
     bool learns;                  /* the run has a model, which is evaluated */
     bool replays;                 /* exactly: workers join when its events say so */
     bool refreshes;               /* a line that is refreshed */
@@ -183,6 +182,8 @@ void cli_progress_erase(void); /* makes room for a message */
  * beginning of the line: if the window becomes narrower, a terminal that breaks the line into two
  * keeps the cursor at its first character, and both are erased. */
 #define CLI_ERASE "\r\033[J"
+/* From now to its end, the run answers the first signal with a line at once. */
+void cli_progress_tells(const struct cli_progress *p);
 void cli_progress_point(void *ctx, const struct pl_point *p);
 int cli_progress_tick(void *ctx, const struct pl_point *p);
 void cli_progress_end(struct cli_progress *p);

@@ -1,5 +1,6 @@
 /* What is shown while a run goes on, and how a signal ends it. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -45,8 +46,28 @@ int cli_signal(int number) {
     return atomic_fetch_add(&progress_signals, 1) + 1;
 }
 
+#define PROGRESS_ENDING                                                                            \
+    "paceline: interrupted; the run is ending, a second signal ends it at once\n"
+
+/* The process whose run answers the first signal with a line; 0: none, or it has. A worker that is
+ * being forked is another process. */
+static atomic_int progress_teller;
+static atomic_bool progress_erases; /* a line that is refreshed */
+
+/* Says once that the run is ending. The handler calls it, because the run may be busy for long. */
+static void progress_tell_end(void) {
+    int self = (int)getpid();
+    if (!atomic_compare_exchange_strong(&progress_teller, &self, 0)) return;
+    static const char text[] = CLI_ERASE PROGRESS_ENDING;
+    size_t skip = atomic_load(&progress_erases) ? 0 : sizeof CLI_ERASE - 1;
+    if (write(STDERR_FILENO, text + skip, sizeof text - 1 - skip) < 0) return; /* nobody reads it */
+}
+
 static void progress_on_signal(int number) {
+    int before = errno;
     if (cli_signal(number) > 1) _exit(CLI_INTERRUPTED);
+    progress_tell_end();
+    errno = before;
 }
 
 void cli_catch_signals(void) {
@@ -92,6 +113,12 @@ void cli_progress_begin(struct cli_progress *p, const char *name, enum cli_progr
     if (how == CLI_PROGRESS_PER_RUN && !p->refreshes && progress_into < 0)
         p->next = cli_now() + PROGRESS_LINE;
     snprintf(p->name, sizeof p->name, "%s", name);
+}
+
+void cli_progress_tells(const struct cli_progress *p) {
+    if (pl_rank() > 0) return;
+    atomic_store(&progress_erases, p->refreshes);
+    atomic_store(&progress_teller, (int)getpid());
 }
 
 void cli_progress_limits(struct cli_progress *p, const char *json) {
@@ -282,10 +309,7 @@ static void progress_before(struct cli_progress *c, const struct pl_point *p) {
 int cli_progress_tick(void *ctx, const struct pl_point *p) {
     struct cli_progress *c = ctx;
     if (cli_interrupted()) {
-        if (c->tells && pl_rank() <= 0)
-            cli_fail(CLI_INTERRUPTED,
-                     "interrupted; the run is ending, a second signal ends it at once");
-        c->tells = false;
+        progress_tell_end(); /* if the signal came before the run */
         return 1;
     }
     progress_before(c, p);
@@ -329,6 +353,7 @@ void cli_progress_many(struct cli_progress *c, const struct cli_progress_runs *r
 }
 
 void cli_progress_end(struct cli_progress *p) {
+    atomic_store(&progress_teller, 0);
     p->ended = true; /* by whatever limit: what share of another one it took is of no interest */
     if (p->refreshes) cli_progress_erase();
     if (!cli_can_erase() && p->how == CLI_PROGRESS_PER_RUN && p->scored)

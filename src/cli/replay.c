@@ -18,7 +18,7 @@ static int replay_run(const struct cli_args *args, pl_setup *setup, void *ctx) {
     if (rc) return cli_failed(rc, setup);
     cli_progress_begin(&progress, "", silent ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
     progress.replays = !args->changes;
-    progress.tells = true;
+    cli_progress_tells(&progress);
     if (!args->changes) progress.updates = 0; /* the recording has the limits, and is read later */
     if (!silent) pl_setup_start(setup, cli_start, NULL);
     rc = args->changes ? pl_simulate(setup, &run) : pl_replay(setup, path, &run);

@@ -313,7 +313,7 @@ static int summary_run(const struct cli_args *args, pl_setup *setup, void *ctx) 
     (void)args;
     cli_catch_signals();
     cli_progress_begin(&progress, "", silent ? CLI_PROGRESS_QUIET : CLI_PROGRESS_ALL, setup);
-    progress.tells = true;
+    cli_progress_tells(&progress);
     pl_setup_log(setup, cli_say, NULL);
     if (!silent) pl_setup_start(setup, cli_start, &progress);
     pl_setup_watch(setup, cli_progress_point, cli_progress_tick, &progress);

@@ -6,6 +6,8 @@
 
 #include "model/mf.h"
 
+#define TASK_ROWS 4096 /* gathered between two polls of `cancel` */
+
 struct pl_workspace {
     uint32_t *index;
     float *x;
@@ -56,16 +58,23 @@ void pl_workspace_free(struct pl_workspace *d) {
     free(d);
 }
 
-/* Fills the workspace with the rows index[0..n) of the data, and points the batch to them. */
-static void task_rows(const struct pl_job *job, struct pl_workspace *d, bool test,
-                      struct pl_batch *b) {
-    pl_data_rows(job->data, test, d->index, b->n, d->x, d->label);
-    if (d->target) pl_data_targets(job->data, test, d->index, b->n, d->target);
+/* Fills the workspace with the rows index[0..n) of the data, and points the batch to them. False if
+ * it is cancelled. */
+static bool task_rows(const struct pl_job *job, struct pl_workspace *d, bool test,
+                      struct pl_batch *b, const struct pl_cancel *cancel) {
+    for (uint32_t at = 0, n; at < b->n; at += n) {
+        n = b->n - at < TASK_ROWS ? b->n - at : TASK_ROWS;
+        if (at > 0 && pl_cancelled(cancel)) return false; /* the model polls first */
+        pl_data_rows(job->data, test, d->index + at, n, d->x + (size_t)at * job->data->dim,
+                     d->label + at);
+        if (d->target) pl_data_targets(job->data, test, d->index + at, n, d->target + at);
+    }
     b->row = d->index;
     b->test = test;
     b->x = d->x;
     b->label = d->label;
     b->target = d->target;
+    return true;
 }
 
 /* --- tasks ------------------------------------------------------------------------------- */
@@ -106,7 +115,7 @@ static int task_gradient(const struct task_call *c, const float *w, uint32_t ste
     if (job->data) {
         pl_partition_draw(job->partition, job->sampling, job->seed, c->at->worker, b.batch_no, b.n,
                           c->workspace->index);
-        task_rows(job, c->workspace, false, &b);
+        if (!task_rows(job, c->workspace, false, &b, c->cancel)) return PL_ECANCELLED;
         if (task_attack(job, c->at->worker) && task_attack(job, c->at->worker)->labels)
             task_turn(c->workspace->label, b.n, job->data->n_classes);
     }
@@ -226,7 +235,7 @@ int pl_score_pieces(const struct pl_job *job) {
 }
 
 void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, const float *w,
-                  int piece, struct pl_score_piece *out) {
+                  int piece, struct pl_score_piece *out, const struct pl_cancel *cancel) {
     *out = (struct pl_score_piece){0};
     struct pl_batch b = {.n = 1, .seed = job->seed};
     if (job->data) {
@@ -239,9 +248,10 @@ void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, cons
         for (uint32_t i = 0; i < b.n; i++)
             workspace->index[i] =
                 test ? from + i : task_score_row(from + i, n_train, job->data->n_train);
-        task_rows(job, workspace, test, &b);
+        if (!task_rows(job, workspace, test, &b, cancel)) return;
     }
-    job->model->kind->score(job->model, w, &b, workspace->scratch, &out->loss, &out->n_right);
+    job->model->kind->score(job->model, w, &b, workspace->scratch, &out->loss, &out->n_right,
+                            cancel);
 }
 
 struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_piece *piece) {

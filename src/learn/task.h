@@ -62,7 +62,7 @@ struct pl_score_piece {
     uint32_t n_right;
 };
 void pl_score_run(const struct pl_job *job, struct pl_workspace *workspace, const float *w,
-                  int piece, struct pl_score_piece *out);
+                  int piece, struct pl_score_piece *out, const struct pl_cancel *cancel);
 struct pl_score pl_score_sum(const struct pl_job *job, const struct pl_score_piece *piece);
 
 #endif

@@ -52,9 +52,10 @@ static int callback_gradient(const struct pl_model *m, const float *w, const str
 }
 
 static void callback_score(const struct pl_model *m, const float *w, const struct pl_batch *b,
-                           float *scratch, double *loss, uint32_t *n_right) {
+                           float *scratch, double *loss, uint32_t *n_right,
+                           const struct pl_cancel *cancel) {
     const struct callback *c = (const struct callback *)m;
-    struct pl_samples s = callback_samples(c, b, NULL);
+    struct pl_samples s = callback_samples(c, b, cancel);
     if (c->f.score) {
         uint32_t right = 0;
         double sum = 0;

@@ -191,12 +191,14 @@ static int cnn_gradient(const struct pl_model *base, const float *w, const struc
 }
 
 static void cnn_score(const struct pl_model *base, const float *w, const struct pl_batch *batch,
-                      float *scratch, double *loss, uint32_t *n_right) {
+                      float *scratch, double *loss, uint32_t *n_right,
+                      const struct pl_cancel *cancel) {
     const struct cnn *m = (const struct cnn *)base;
     struct cnn_layout l = cnn_lay_out(m, batch->n, scratch);
-    const float *w_dense = cnn_forward(m, w, batch, &l, NULL);
+    const float *w_dense = cnn_forward(m, w, batch, &l, cancel);
+    if (!w_dense) return;
     pl_dense_score(&m->dense, w_dense, l.in[m->n_stages], batch->label, batch->target, batch->n,
-                   l.work, loss, n_right);
+                   l.work, loss, n_right, cancel);
 }
 
 static void cnn_predict(const struct pl_model *base, const float *w, const struct pl_batch *batch,

@@ -193,9 +193,10 @@ int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
 
 void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
                     const float *target, uint32_t n, float *scratch, double *loss,
-                    uint32_t *n_right) {
+                    uint32_t *n_right, const struct pl_cancel *cancel) {
     size_t k = d->width[d->n_layers];
-    float *logit = dense_forward(d, w, x, n, scratch, NULL); /* [n][k] */
+    float *logit = dense_forward(d, w, x, n, scratch, cancel); /* [n][k] */
+    if (!logit) return;
     for (size_t i = 0; i < n; i++) {
         float *z = logit + i * k;
         if (target) {

@@ -43,9 +43,10 @@ int pl_dense_gradient(const struct pl_dense *d, const float *w, const float *x,
 void pl_dense_predict(const struct pl_dense *d, const float *w, const float *x, uint32_t n,
                       float *scratch, float *out);
 
-/* Adds the summed loss and the number of rows whose largest output is their label. */
+/* Adds the summed loss and the number of rows whose largest output is their label, or nothing if it
+ * is cancelled. */
 void pl_dense_score(const struct pl_dense *d, const float *w, const float *x, const uint16_t *label,
                     const float *target, uint32_t n, float *scratch, double *loss,
-                    uint32_t *n_right);
+                    uint32_t *n_right, const struct pl_cancel *cancel);
 
 #endif

@@ -46,12 +46,14 @@ static int external_gradient(const struct pl_model *m, const float *w, const str
 }
 
 static void external_score(const struct pl_model *m, const float *w, const struct pl_batch *batch,
-                           float *scratch, double *loss, uint32_t *n_right) {
+                           float *scratch, double *loss, uint32_t *n_right,
+                           const struct pl_cancel *cancel) {
     (void)m;
     (void)w;
     (void)batch;
     (void)scratch;
     (void)n_right;
+    (void)cancel;
     *loss = NAN;
 }
 

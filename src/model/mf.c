@@ -123,11 +123,13 @@ static int mf_gradient(const struct pl_model *base, const float *w, const struct
 }
 
 static void mf_score(const struct pl_model *base, const float *w, const struct pl_batch *batch,
-                     float *scratch, double *loss, uint32_t *n_right) {
+                     float *scratch, double *loss, uint32_t *n_right,
+                     const struct pl_cancel *cancel) {
     const struct pl_mf *m = (const struct pl_mf *)base;
     double sum = 0;
     (void)scratch;
     (void)n_right;
+    (void)cancel;
     for (uint32_t i = 0; i < batch->n; i++) {
         const float *x = batch->x + 3 * (size_t)i;
         size_t user, item;

@@ -68,9 +68,10 @@ static int mlp_gradient(const struct pl_model *m, const float *w, const struct p
 }
 
 static void mlp_score(const struct pl_model *m, const float *w, const struct pl_batch *batch,
-                      float *scratch, double *loss, uint32_t *n_right) {
+                      float *scratch, double *loss, uint32_t *n_right,
+                      const struct pl_cancel *cancel) {
     pl_dense_score(&((const struct mlp *)m)->dense, w, batch->x, batch->label, batch->target,
-                   batch->n, scratch, loss, n_right);
+                   batch->n, scratch, loss, n_right, cancel);
 }
 
 static void mlp_predict(const struct pl_model *m, const float *w, const struct pl_batch *batch,

@@ -81,9 +81,10 @@ struct pl_model_kind {
     int (*gradient)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
                     float *g, double *loss, float *scratch, const struct pl_cancel *cancel);
 
-    /* Adds the summed loss to *loss and the number of correct classifications to *n_right. */
+    /* Adds the summed loss to *loss and the number of correct classifications to *n_right. If it is
+     * cancelled, both are unspecified. */
     void (*score)(const struct pl_model *m, const float *w, const struct pl_batch *batch,
-                  float *scratch, double *loss, uint32_t *n_right);
+                  float *scratch, double *loss, uint32_t *n_right, const struct pl_cancel *cancel);
 
     /* out [n][outputs]: the probabilities of classes, or the number or rating that is predicted.
      * NULL if clients compute the model or there is nothing to predict. */

@@ -103,13 +103,14 @@ static int quadratic_gradient(const struct pl_model *base, const float *w,
 
 static void quadratic_score(const struct pl_model *base, const float *w,
                             const struct pl_batch *batch, float *scratch, double *loss,
-                            uint32_t *n_right) {
+                            uint32_t *n_right, const struct pl_cancel *cancel) {
     const struct quadratic *m = (const struct quadratic *)base;
     double sum = 0;
     (void)scratch;
     (void)n_right;
     for (size_t b = 0, at = 0; b < m->n_blocks; b++, at += QUADRATIC_BLOCK) {
         size_t n = base->dim - at < QUADRATIC_BLOCK ? base->dim - at : QUADRATIC_BLOCK;
+        if (pl_cancelled(cancel)) return;
         sum += quadratic_block(w + at, m->fine, m->coarse[b], n, NULL);
     }
     *loss += sum / 2 * batch->n;

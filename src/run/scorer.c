@@ -52,8 +52,9 @@ void pl_scorer_free(struct pl_scorer *s) {
 
 static void scorer_piece(void *arg, int i, int thread) {
     struct pl_scorer *s = arg;
-    if (!atomic_load(&s->given_up))
-        pl_score_run(s->job, s->workspace[thread], s->w, i, &s->piece[i]);
+    const struct pl_cancel cancel = {.flag = &s->given_up};
+    if (!pl_cancelled(&cancel))
+        pl_score_run(s->job, s->workspace[thread], s->w, i, &s->piece[i], &cancel);
 }
 
 static void scorer_run(void *arg) {

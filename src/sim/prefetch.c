@@ -102,18 +102,21 @@ void pl_prefetch_put(void *ctx, int id, int writer, float *v) {
     pl_lock_leave(p->lock);
 }
 
-/* One of the threads asks whether its task is still wanted. */
+/* One of the threads asks whether its task, or the evaluation, is still wanted. */
 struct prefetch_asks {
     struct pl_prefetch *p;
-    struct pl_prefetch_task *task;
+    struct pl_prefetch_task *task; /* NULL: the evaluation */
     int thread;
 };
 
 static void prefetch_ask(void *arg) {
     const struct prefetch_asks *a = arg;
     if (a->thread == 0 && a->p->look) a->p->look(a->p->look_ctx);
-    if (atomic_load_explicit(&a->p->over, memory_order_relaxed))
+    if (!atomic_load(&a->p->over)) return;
+    if (a->task)
         atomic_store_explicit(&a->task->work.cancel, true, memory_order_relaxed);
+    else if (pl_now_ns() >= a->p->until_ns)
+        atomic_store(&a->p->given_up, true);
 }
 
 static void prefetch_run(struct pl_work *w, int thread) {
@@ -122,6 +125,9 @@ static void prefetch_run(struct pl_work *w, int thread) {
     struct prefetch_asks asks = {p, t, thread};
     const struct pl_cancel cancel = {&t->work.cancel, prefetch_ask, &asks};
     bool writes_strips = t->at.n_strips > 0;
+    t->rc = PL_ECANCELLED;
+    t->finite = false;
+    if (pl_cancelled(&cancel)) return; /* it was still waiting when the run ended */
     if (!writes_strips) t->vector = pl_prefetch_get(p, (int)t->at.worker);
     t->rc = PL_ENOMEM;
     if (!writes_strips && !t->vector) return;
@@ -161,11 +167,10 @@ void pl_prefetch_need(struct pl_prefetch *p, int n) {
 
 static void prefetch_score(void *arg, int piece, int thread) {
     struct pl_prefetch *p = arg;
-    if (thread == 0 && p->look) p->look(p->look_ctx);
-    if (atomic_load(&p->over) && pl_now_ns() >= p->until_ns)
-        atomic_store(&p->given_up, true);
-    else
-        pl_score_run(p->job, p->workspace[thread], p->scored, piece, &p->piece[piece]);
+    struct prefetch_asks asks = {p, NULL, thread};
+    const struct pl_cancel cancel = {&p->given_up, prefetch_ask, &asks};
+    if (!pl_cancelled(&cancel))
+        pl_score_run(p->job, p->workspace[thread], p->scored, piece, &p->piece[piece], &cancel);
 }
 
 bool pl_prefetch_score(struct pl_prefetch *p, const float *model, struct pl_score *out) {

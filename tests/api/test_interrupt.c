@@ -9,8 +9,10 @@
 
 /* A model whose evaluation, or whose gradient, takes long. */
 struct slow {
-    atomic_int n_gradients, n_scores;
-    bool scores, computes; /* what takes long */
+    atomic_int n_gradients, n_begun, n_scores; /* gradients and pieces begun, pieces completed */
+    int n_ended;                               /* gradients begun when the watch ended the run */
+    bool scores, computes;                     /* what takes long, */
+    bool stuck;                                /* in a single piece of the evaluation */
 };
 
 static void slow_nap(void) {
@@ -35,6 +37,11 @@ static void slow_score(void *ctx, const float *w, const struct pl_samples *s, do
                        uint32_t *n_right) {
     struct slow *m = ctx;
     (void)w;
+    atomic_fetch_add(&m->n_begun, 1);
+    for (int i = 0; m->stuck && i < 600; i++) {
+        if (s->cancelled(s->token)) return;
+        slow_nap();
+    }
     if (m->scores) slow_nap();
     atomic_fetch_add(&m->n_scores, 1);
     *loss = s->n;
@@ -44,15 +51,18 @@ static void slow_score(void *ctx, const float *w, const struct pl_samples *s, do
 static int slow_tick(void *ctx, const struct pl_point *p) {
     struct slow *m = ctx;
     (void)p;
-    return m->computes ? m->n_gradients > 0 : m->n_scores > 0;
+    bool ends = m->computes ? m->n_gradients > 0 : m->stuck ? m->n_begun > 0 : m->n_scores > 0;
+    if (ends && m->n_ended == 0) m->n_ended = m->n_gradients;
+    return ends;
 }
 
 static pl_setup *slow_setup(struct slow *m, const char *threads) {
+    /* eight workers, whose gradients are computed ahead */
     const struct pl_function f = {
         .dim = 1, .wants_data = 1, .ctx = m, .gradient = slow_gradient, .score = slow_score};
-    pl_setup *s = make("method", "async", "workers", "2", "updates", "1000000", "data",
-                       "digits:samples=5000,test=5000,side=8", "eval-samples", "5000", "threads",
-                       threads, NULL);
+    pl_setup *s = make("method", "async", "workers", m->computes ? "8" : "2", "updates", "1000000",
+                       "data", "digits:samples=5000,test=5000,side=8", "eval-samples", "5000",
+                       "threads", threads, NULL);
     assert_int_equal(pl_setup_function(s, &f), 0);
     pl_setup_watch(s, NULL, slow_tick, m);
     return s;
@@ -77,7 +87,21 @@ TEST(a_gradient_of_a_simulated_run_is_given_up) {
         struct slow m = {.computes = true};
         pl_run *run = run_setup(slow_setup(&m, i ? "2" : "1"));
         assert_true(pl_run_number(run, "updates") == 0);
+        /* those that still wait do not begin; another thread may be about to begin one */
+        assert_in_range(m.n_gradients, m.n_ended, m.n_ended + i);
         assert_true(pl_run_number(run, "loss") == 1); /* the last model is evaluated in no time */
+    }
+}
+
+TEST(a_piece_of_an_evaluation_is_given_up) {
+    for (int real = 0; real < 2; real++) {
+        struct slow m = {.stuck = true};
+        pl_setup *s = slow_setup(&m, "1");
+        if (real) assert_int_equal(pl_setup_set(s, "spawn", "threads"), 0);
+        pl_run *run = real ? train(s) : run_setup(s);
+        assert_int_equal(m.n_begun, 1);
+        assert_int_equal(m.n_scores, 0);
+        assert_true(isnan(pl_run_number(run, "loss")));
     }
 }
 

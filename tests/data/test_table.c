@@ -376,15 +376,15 @@ TEST(test_gradient) {
         m->kind->init(m, 3, w);
         for (size_t i = 0; i < m->dim; i++) w[i] += 0.1f * (float)((int)(i * 7 % 5) - 2);
         assert_int_equal(m->kind->gradient(m, w, &b, g, &loss, scratch, NULL), 0);
-        m->kind->score(m, w, &b, scratch, &sum, &right);
+        m->kind->score(m, w, &b, scratch, &sum, &right, NULL);
         assert_true(fabs(sum / N - loss) < 1e-5 * (1 + loss) && right == 0);
         for (size_t i = 0; i < m->dim; i++) {
             float was = w[i], h = 1e-3f;
             w[i] = was + h;
             up = down = 0;
-            m->kind->score(m, w, &b, scratch, &up, &right);
+            m->kind->score(m, w, &b, scratch, &up, &right, NULL);
             w[i] = was - h;
-            m->kind->score(m, w, &b, scratch, &down, &right);
+            m->kind->score(m, w, &b, scratch, &down, &right, NULL);
             w[i] = was;
             double slope = (up - down) / N / (2 * (double)h);
             if (fabs(slope - g[i]) > 2e-2 * (1 + fabs(slope)))

@@ -169,7 +169,7 @@ TEST(cnn_reads_colours) {
     }
     float *scratch = test_floats(m->kind->scratch(m, 1));
     struct pl_batch batch = {.n = 1, .x = x, .label = &label};
-    m->kind->score(m, w, &batch, scratch, &loss, &n_right);
+    m->kind->score(m, w, &batch, scratch, &loss, &n_right, NULL);
     assert_true(fabs(loss - log1p(exp(logit[0] - logit[1]))) < 1e-5);
     assert_int_equal(n_right, logit[1] > logit[0]);
 }

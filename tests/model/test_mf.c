@@ -325,7 +325,7 @@ static double test_rmse(const struct pl_data *d, const struct pl_model *m, const
         uint32_t n_right = 0;
         pl_data_rows(d, true, &i, 1, x, &label);
         struct pl_batch batch = {.n = 1, .x = x, .label = &label};
-        m->kind->score(m, w, &batch, NULL, &loss, &n_right);
+        m->kind->score(m, w, &batch, NULL, &loss, &n_right, NULL);
         assert_int_equal(n_right, 0);
     }
     return sqrt(loss / d->n_test);

@@ -182,7 +182,7 @@ TEST(score_agrees_with_gradient) {
         bench_open(&b, &test_cases[i]);
         double mean = bench_gradient(&b, b.w, b.g), sum = 100;
         uint32_t n_right = 5;
-        b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &sum, &n_right);
+        b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &sum, &n_right, NULL);
         assert_true(fabs(sum - 100 - mean * b.batch.n) <= 1e-9 * (100 + fabs(sum)));
         assert_true(n_right >= 5 && n_right <= 5 + b.batch.n);
     }
@@ -205,7 +205,7 @@ TEST(descent_learns) {
         }
         double loss = 0;
         uint32_t n_right = 0;
-        b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &loss, &n_right);
+        b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &loss, &n_right, NULL);
         if (n_right < 80) fail_msg("%s: %u of 100 right", cases[i].model, (unsigned)n_right);
     }
 }
@@ -252,7 +252,7 @@ TEST(entropy_does_not_overflow) {
     /* a model of NANs is right about nothing, and says so */
     for (size_t j = 0; j < b.m->dim; j++) b.w[j] = NAN;
     uint32_t n_right = 0;
-    b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &loss, &n_right);
+    b.m->kind->score(b.m, b.w, &b.batch, b.scratch, &loss, &n_right, NULL);
     assert_int_equal(n_right, 0);
     assert_true(isnan(loss));
 }

@@ -68,7 +68,7 @@ TEST(rows_of_weights_are_outputs) {
         struct pl_batch batch = {.n = 1, .x = x, .label = &c};
         double loss = 0;
         uint32_t n_right = 0;
-        m->kind->score(m, w, &batch, scratch, &loss, &n_right);
+        m->kind->score(m, w, &batch, scratch, &loss, &n_right, NULL);
         assert_int_equal(n_right, 1);
     }
     free(scratch);
