@@ -330,8 +330,9 @@ static double cpu_seconds(clockid_t clock) {
 
 /* --- bases ------------------------------------------------------------------------------- */
 
-/* Processor time, not time on the wall: all ends wait for 300 ms and more. Who spins uses it in each
- * such wait; on a machine that is busy, to wake up may cost more than it should, in some of them. */
+/* Processor time, not time on the wall: all ends wait for 300 ms and more. Who spins uses it in
+ * each such wait; on a machine that is busy, to wake up may cost more than it should, in some of
+ * them. */
 TEST(who_waits_uses_no_processor) {
     for (size_t k = 0; k < n_kinds; k++) {
         struct crew c;
