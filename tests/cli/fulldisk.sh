@@ -48,7 +48,7 @@ done
 
 # A hangup ends neither the server, which nohup protects, nor its workers.
 # shellcheck disable=SC2086
-nohup "$PACELINE" train $run --time 3 --json >json 2>err &
+nohup "$PACELINE" train $run --time 600 --json >json 2>err &
 pid=$!
 workers=
 while kill -0 $pid 2>/dev/null; do
@@ -59,6 +59,8 @@ done
 [ "$(echo "$workers" | wc -w)" -eq 2 ] || fail "no workers: '$workers'"
 # shellcheck disable=SC2086
 kill -HUP $pid $workers
+sleep 1
+kill -TERM $pid
 wait $pid || fail "the run ended with $?: $(cat err)"
 grep -q '"lost":0' json || fail "a worker was lost: $(cat json err)"
 exit $bad

@@ -57,9 +57,9 @@ wait $pid || status=$?
 grep -q "interrupted; the workers are ending" err || fail "signal: $(cat err)"
 for r in 0 1; do
     i=0
-    while kill -0 "$(cat "$work/pid$r")" 2>/dev/null && [ $i -lt 100 ]; do
+    while kill -0 "$(cat "$work/pid$r")" 2>/dev/null && [ $i -lt 1200 ]; do
         sleep 0.05
         i=$((i + 1))
     done
-    [ $i -lt 100 ] || fail "a process is left"
+    [ $i -lt 1200 ] || fail "a process is left"
 done

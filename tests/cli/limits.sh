@@ -34,7 +34,7 @@ fi
 "$PACELINE" replay long.rec >out 2>err </dev/null &
 pid=$!
 i=0
-while [ $i -lt 100 ] && ! grep -qs 'Sig[C]gt:.*[2367abef]$' "/proc/$pid/status"; do
+while [ $i -lt 3000 ] && kill -0 $pid && ! grep -qs 'Sig[C]gt:.*[2367abef]$' "/proc/$pid/status"; do
     sleep 0.02
     i=$((i + 1))
 done

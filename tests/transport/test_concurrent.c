@@ -1,6 +1,7 @@
 /* Transports with workers of their own, threads, processes and (mpi.sh) ranks, all at once:
  * no order and no result is torn, no cancel is lost or strikes another order, no vector changes
  * under who may use it, and nobody spins. Written to be run under the thread sanitizer as well. */
+#include <math.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -329,7 +330,9 @@ static double cpu_seconds(clockid_t clock) {
 
 /* --- bases ------------------------------------------------------------------------------- */
 
-/* Processor time, not time on the wall: all ends wait for 300 ms and more. */
+/* Processor time, not time on the wall: all ends wait for 300 ms and more. Who spins uses it in
+ * each such wait; on a machine that is busy, to wake up may cost more than it should, in some of
+ * them. */
 TEST(who_waits_uses_no_processor) {
     for (size_t k = 0; k < n_kinds; k++) {
         struct crew c;
@@ -348,13 +351,17 @@ TEST(who_waits_uses_no_processor) {
         }
         int pid = c.t->shared ? c.member[0].pid : atomic_load(&c.notes->value[2]);
         if (pid) assert_int_equal(clock_getcpuclockid(pid, &theirs), 0);
-        double ours = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID), other = cpu_seconds(theirs);
-        c.t->port.news(c.p, 300000000, &news);
-        assert_int_equal(news.kind, PL_NEWS_NONE);
         /* over MPI who waits looks now and then: see pl_wire_pause */
-        double most = c.t->shared ? 0.005 : 0.03;
-        assert_true(cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - ours < most);
-        assert_true(cpu_seconds(theirs) - other < most);
+        double most = c.t->shared ? 0.005 : 0.03, ours = most, other = most;
+        for (int tries = 0; tries < 40 && (ours >= most || other >= most); tries++) {
+            double ours_before = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
+            double other_before = cpu_seconds(theirs);
+            c.t->port.news(c.p, 300000000, &news);
+            assert_int_equal(news.kind, PL_NEWS_NONE);
+            ours = fmin(ours, cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - ours_before);
+            other = fmin(other, cpu_seconds(theirs) - other_before);
+        }
+        if (ours >= most || other >= most) fail_msg("%s: %g s, %g s", c.t->name, ours, other);
         c.t->port.shutdown(c.p, CREW_PATIENCE_NS);
         for (int w = 0; w < 2; w++) assert_int_equal(crew_join(&c, w), 0);
         crew_close(&c);

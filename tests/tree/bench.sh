@@ -96,7 +96,7 @@ program bench/bench_mf "echo \$\$ >'$work/pid'; exec sleep 1000"
 "$python" "$SOURCE_DIR/scripts/bench" $run mf >out 2>&1 &
 job=$!
 i=0
-while [ ! -s pid ] && [ $i -lt 200 ]; do
+while [ ! -s pid ] && [ $i -lt 1200 ]; do
     sleep 0.1
     i=$((i + 1))
 done
