@@ -245,10 +245,11 @@ class Mpi(unittest.TestCase):
         tell = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
         done = self.run_one([MPIEXEC, "-n", "1", *tell, ":", "-n", "1", "true"])
         self.assertEqual(done.returncode, 0, done.stderr)
-        for env, more, words in (
+        cases: List[Any] = [
             (json.loads(done.stdout), [], "rank 0 of an MPI job of several programs is the server"),
             ({"PACELINE": "mpi"}, ["zero"], "which has neither group= nor zero_copy"),
-        ):
+        ]
+        for env, more, words in cases:
             script = self.start("sync", "4", "unused", *more, **env)
             _, errors = script.communicate(timeout=600)
             self.assertNotEqual(script.returncode, 0, words)
