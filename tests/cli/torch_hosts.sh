@@ -42,17 +42,18 @@ finally:
                           "tasks": opt.summary()["run"]["tasks"]}))
 PY
 unset PACELINE
-export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so" PYTHONPATH="$SOURCE_DIR/python"
+export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so"
+export PYTHONPATH="$SOURCE_DIR/python:$SOURCE_DIR/tests/python"
 export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
 
-# Two ranks on each of three hosts, or six on the first.
+# Two ranks on each of three hosts.
 start_six() { # name, arguments …
     name=$1 started=
     shift
     for rank in 0 1 2 3 4 5; do
-        if [ "$name" = near ]; then host=1 local=6; else host=$((1 + rank / 2)) local=2; fi
-        on "$host" env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=$local MASTER_ADDR=10.77.0.11 \
-            MASTER_PORT=29500 PACELINE_KEYS="$work/keys" TORCHELASTIC_RUN_ID="$net-$name" \
+        on $((1 + rank / 2)) env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=2 \
+            MASTER_ADDR=10.77.0.11 MASTER_PORT=29500 PACELINE_KEYS="$work/keys" \
+            TORCHELASTIC_RUN_ID="$net-$name" \
             $python "$work/train.py" "$@" >"$work/$name.$rank" 2>"$work/$name.$rank.err" &
         started="$started $!"
     done
@@ -66,8 +67,22 @@ all_end() { # name
     done
 }
 
-start_six near sync 30 0
-all_end near
+# six forks of one process on the first host
+(on 1 env WORLD_SIZE=6 LOCAL_WORLD_SIZE=6 MASTER_ADDR=10.77.0.11 MASTER_PORT=29500 \
+    TORCHELASTIC_RUN_ID="$net-near" $python - "$work" <<'PY') ||
+import os, sys
+from forks import Program
+
+ranks, work = [], sys.argv[1]
+with open(f"{work}/train.py") as f:
+    text = f.read()
+for rank in range(6):
+    with open(f"{work}/near.{rank}", "wb") as out, open(f"{work}/near.{rank}.err", "wb") as err:
+        env = dict(os.environ, RANK=str(rank))
+        ranks.append(Program([text, "sync", "30", "0"], env=env, stdout=out, stderr=err))
+sys.exit(any([rank.wait() for rank in ranks]))
+PY
+    fail "$(tail -n 20 "$work"/near.*.err)"
 started=
 # Rank 0 makes the keys, and torchrun's store hands them over. (PyTorch 1.13 on Python 3.11 takes
 # "no redirection" for an error, so it gets one for a rank that does not exist.)

@@ -9,9 +9,11 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from workers import backward, net, roles, together
 
 SGD = torch.optim.SGD
+fork_servers()
 
 
 class Kept(torch.nn.Module):

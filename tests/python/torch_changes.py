@@ -9,10 +9,12 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from workers import Cast, backward, flat, net, roles, together
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
 HALF = [torch.bfloat16, torch.float16]
+fork_servers()
 
 
 class Changes(unittest.TestCase):

@@ -8,10 +8,12 @@ from typing import Any, Callable, List, Tuple
 import torch
 
 import paceline.torch as pl
+from forks import fork_servers
 from paceline.torch import _early, _vector
 from workers import CROSS_ENTROPY, batch, flat, net, together
 
 SGD = torch.optim.SGD
+fork_servers()
 
 
 class Branches(torch.nn.Module):

@@ -10,10 +10,12 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from workers import CROSS_ENTROPY, batch, flat, net, roles, together
 
 STEPS, WORKERS = 50, 2
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
+fork_servers()
 
 
 def groups(model: torch.nn.Module) -> List[Any]:

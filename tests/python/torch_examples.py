@@ -2,13 +2,16 @@
 
 import difflib
 import importlib.util
+import json
 import os
 import re
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 import unittest.mock
@@ -96,6 +99,38 @@ if run.opt.rank == 0:
 )
 
 
+# In place of an interpreter: asks this process for a fork that runs the script, and waits for it.
+PYTHON_OF_FORKS = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect({path!r})
+    request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
+    socket.send_fds(s, [len(request).to_bytes(4, "little") + request], [0, 1, 2])
+    sys.exit(int(s.recv(100)))
+"""
+RUN_SCRIPT = """
+import os, runpy, sys
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def fork_for(asks: socket.socket) -> None:
+    with asks:
+        data, fds, _, _ = socket.recv_fds(asks, 1 << 20, 3)
+        while len(data) < 4 + int.from_bytes(data[:4], "little"):
+            data += asks.recv(1 << 20)
+        script, env, cwd = json.loads(data[4:])
+        program = Program(
+            [RUN_SCRIPT, *script], env=env, cwd=cwd, stdin=fds[0], stdout=fds[1], stderr=fds[2]
+        )
+        for fd in fds:
+            os.close(fd)
+        status = program.wait()
+        asks.send(str(status if status >= 0 else 128 - status).encode())
+
+
 def run(folder: str, command: Sequence[str], limit: float = 1500) -> str:
     done = subprocess.run(
         command,
@@ -116,8 +151,31 @@ class Examples(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         # the pages say python3
-        os.symlink(shutil.which(PYTHON) or PYTHON, os.path.join(self.folder, "python3"))
+        self.python3 = os.path.join(self.folder, "python3")
+        os.symlink(shutil.which(PYTHON) or PYTHON, self.python3)
         os.environ["PATH"] = self.folder + os.pathsep + os.environ["PATH"]
+
+    def fork(self) -> None:
+        """From now on, python3 is a fork of this process."""
+        listens = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listens.close)
+        path = os.path.join(self.folder, "forks")
+        listens.bind(path)
+        listens.listen()
+        os.remove(self.python3)
+        with open(self.python3, "w") as f:
+            f.write(PYTHON_OF_FORKS.format(python=shutil.which(PYTHON), path=path))
+        os.chmod(self.python3, 0o755)
+
+        def serve() -> None:
+            while True:
+                try:
+                    asks, _ = listens.accept()
+                except OSError:  # the test has ended
+                    return
+                threading.Thread(target=fork_for, args=(asks,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
 
     def cifar10(self) -> str:
         """A folder with files like those of CIFAR-10, of 40 pictures each."""
@@ -135,7 +193,13 @@ class Examples(unittest.TestCase):
                 real = run(self.folder, ["paceline", "launch", "-n", "2", "--", *program])
                 self.assertRegex(real, r"\[0\] 4 updates, .* test loss \d+\.\d+")
                 data = ["--data", self.cifar10()] if name == "resnet20" else []
-                simulated = run(self.folder, [*program, *data, "--simulate", "--workers", "3"])
+                more = [*data, "--simulate", "--workers", "3"]
+                simulated = Program(
+                    [RUN_SCRIPT, *program[1:], *more],
+                    cwd=self.folder,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                ).communicate(timeout=1500)[0]
                 self.assertRegex(simulated, r"4 updates, .* virtual seconds, test loss \d+\.\d+")
 
     def page(self, name: str, only: str = "", replaced: Sequence[Any] = ()) -> List[Any]:
@@ -157,6 +221,7 @@ class Examples(unittest.TestCase):
         return out
 
     def test_from_ddp(self) -> None:
+        self.fork()
         first, second, named, resumed = self.page("from-ddp.md")
         self.assertEqual(first.count("[0] updates 200"), 2, first)
         self.assertEqual(second.count("updates 200"), 1, second)
@@ -164,6 +229,7 @@ class Examples(unittest.TestCase):
         self.assertIn("[0] updates 20 rate 0.0905", resumed)
 
     def test_network(self) -> None:
+        self.fork()
         port = str(free_port())
         keys = subprocess.run(["paceline", "keys", "--out", "keys"], cwd=self.folder, stderr=-1)
         if b"this build cannot" in keys.stderr:

@@ -15,9 +15,11 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from workers import CROSS_ENTROPY, Cast, batch, flat, net, together
 
 SGD = torch.optim.SGD
+fork_servers()
 
 
 def train(

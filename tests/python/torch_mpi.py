@@ -12,6 +12,8 @@ import tempfile
 import unittest
 from typing import Any, Dict, List
 
+from forks import Program
+
 PACELINE = "paceline"  # the path has it
 MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
 # As root, on loopback, more ranks than cores: in tests alone.
@@ -124,11 +126,23 @@ class Mpi(unittest.TestCase):
             check=False,
         )
 
+    def start(self, *arguments: str, **env: str) -> Any:
+        """The script, outside of MPI jobs."""
+        pipe = subprocess.PIPE
+        return Program(
+            [SCRIPT, *arguments],
+            env=dict(os.environ, **env),
+            cwd=self.folder,
+            stdout=pipe,
+            stderr=pipe,
+            universal_newlines=True,
+        )
+
     def served(self, method: str, width: int) -> List[str]:
         """The options of the server, as the script prints them."""
-        script = [sys.executable, "-c", SCRIPT, method, str(width), "saved"]
-        printed = self.run_one(script, PACELINE="init=" + self.init)
-        line = next(x for x in printed.stdout.splitlines() if "mpirun -n 1 " in x)
+        script = self.start(method, str(width), "saved", PACELINE="init=" + self.init)
+        printed, _ = script.communicate(timeout=600)
+        line = next(x for x in printed.splitlines() if "mpirun -n 1 " in x)
         words = shlex.split(line)
         return words[words.index("train") + 1 : words.index(":")]
 
@@ -153,9 +167,11 @@ class Mpi(unittest.TestCase):
 
     def check_same(self, method: str, width: int, **env: str) -> None:
         script = [sys.executable, "-c", SCRIPT, method, str(width)]
-        here = self.run_one([PACELINE, "launch", "-n", "2", "--", *script, self.at("here")])
-        self.assertEqual(here.returncode, 0, here.stderr)
-        for rank in range(2):
+        role = f"workers=2,socket={self.at('run.socket')},rank="
+        here = [self.start(*script[3:], self.at("here"), PACELINE=role + rank) for rank in "01"]
+        for rank, process in enumerate(here):
+            _, errors = process.communicate(timeout=600)
+            self.assertEqual(process.returncode, 0, errors)
             os.remove(self.at(f"rank{rank}"))
         there = self.job(self.served(method, width), [*script, "unused"], **env)
         self.assertEqual(there.returncode, 0, there.stderr)
@@ -225,11 +241,19 @@ class Mpi(unittest.TestCase):
             self.assertIn(words, done.stderr)
         done = self.run_one([MPIEXEC, "-n", "2", *asks])
         self.assertIn("rank 0 of an MPI job is the server", done.stderr)
-        script = [sys.executable, "-c", SCRIPT, "sync", "4", "unused"]
-        done = self.run_one([MPIEXEC, "-n", "1", *script, ":", "-n", "1", *script])
-        self.assertIn("rank 0 of an MPI job of several programs is the server", done.stderr)
-        done = self.run_one([*script, "zero"], PACELINE="mpi")
-        self.assertIn("which has neither group= nor zero_copy", done.stderr)
+        # what rank 0 of a job of two programs finds in its environment
+        tell = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+        done = self.run_one([MPIEXEC, "-n", "1", *tell, ":", "-n", "1", "true"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cases: List[Any] = [
+            (json.loads(done.stdout), [], "rank 0 of an MPI job of several programs is the server"),
+            ({"PACELINE": "mpi"}, ["zero"], "which has neither group= nor zero_copy"),
+        ]
+        for env, more, words in cases:
+            script = self.start("sync", "4", "unused", *more, **env)
+            _, errors = script.communicate(timeout=600)
+            self.assertNotEqual(script.returncode, 0, words)
+            self.assertIn(words, errors)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from workers import CROSS_ENTROPY, backward, batch, flat, net, together
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+fork_servers()
 
 
 class Sent(unittest.TestCase):

@@ -14,10 +14,12 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from workers import CROSS_ENTROPY, batch, flat, net, roles, to_the_end, together
 
 SGD = torch.optim.SGD
 DATA = torch.utils.data.TensorDataset(*batch(0, n=64))
+fork_servers()
 
 
 def loader(size: int = 8) -> Any:

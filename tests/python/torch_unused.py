@@ -11,11 +11,13 @@ import torch
 
 import paceline
 import paceline.torch as pl
+from forks import fork_servers
 from paceline import Setup
 from workers import CROSS_ENTROPY, batch, flat, net, together
 
 STEPS, WORKERS = 12, 2
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+fork_servers()
 
 
 class Heads(torch.nn.Module):
