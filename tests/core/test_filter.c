@@ -310,7 +310,7 @@ TEST(test_refusals) {
     refuses("method=zeno++ model=quadratic", "has no data");
     refuses("method=zeno++ model=external:dim=3", "give --exchange DIR, where a client puts");
     refuses("method=kardam attack=alie:f=1", "made where a group is committed");
-    refuses("filter=zeno++ policy=kasync", "did you mean 'zeno'");
+    refuses("filter=zeno++ policy=kasync", "use --method zeno++");
 }
 
 /* --- runs ----------------------------------------------------------------------------------- */
