@@ -22,9 +22,8 @@ bool pl_server_ticks(struct server *s, uint64_t now) {
 static uint64_t server_stamp(struct server *s) {
     struct server_clock *c = &s->clock;
     if (!pl_server_begun(s)) return c->last_ns;
-    uint64_t now = pl_now_ns() - c->zero_ns;
-    if (s->view->now_ns > c->last_ns) c->last_ns = s->view->now_ns; /* of the engine's own events */
-    return c->last_ns = now > c->last_ns ? now : c->last_ns + 1;
+    uint64_t now = pl_now_ns() - c->zero_ns, last = pl_server_last(s);
+    return c->last_ns = now > last ? now : last + 1;
 }
 
 /* Before a client sees the version, and once per update. */

@@ -90,10 +90,16 @@ static inline bool pl_server_begun(const struct server *s) {
     return s->clock.tick_ns > 0;
 }
 
+/* The time of the last event, which may be one of the engine's own. */
+static inline uint64_t pl_server_last(const struct server *s) {
+    uint64_t last = s->clock.last_ns;
+    return s->view && s->view->now_ns > last ? s->view->now_ns : last;
+}
+
 /* The time on the run's clock. */
 static inline uint64_t pl_server_now(const struct server *s) {
-    uint64_t now = pl_now_ns() - s->clock.zero_ns;
-    return now > s->clock.last_ns ? now : s->clock.last_ns;
+    uint64_t now = pl_now_ns() - s->clock.zero_ns, last = pl_server_last(s);
+    return now > last ? now : last;
 }
 
 int pl_server_news(struct server *s, const struct pl_news *n);

@@ -112,7 +112,9 @@ void __wrap_pl_background_free(struct pl_background *b) {
     b->used = false;
 }
 
+/* A server that sleeps and looks again sees the end of what it sent when that is due. */
 bool __wrap_pl_background_busy(struct pl_background *b) {
+    if (b->run && storm.now_ns >= b->at_ns) __wrap_pl_background_wait(b);
     return b->run != NULL;
 }
 

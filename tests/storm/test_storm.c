@@ -293,8 +293,9 @@ static void run_one(uint64_t seed) {
 }
 
 /* Seeds that found something: a result that was copied and rejected, whose worker was then told to
- * write to the server's memory; inputs of a frozen worker that were used again. */
-static const uint64_t found[] = {14, 1142};
+ * write to the server's memory; inputs of a frozen worker that were used again; a run that ended
+ * before its last event, two evictions in one moment. */
+static const uint64_t found[] = {14, 1142, 2498};
 
 /* --- all of them ------------------------------------------------------------------------------ */
 
