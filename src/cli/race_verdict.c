@@ -164,7 +164,7 @@ const char *cli_race_sorting(const struct race *r) {
     }
 }
 
-/* Whether the entrant has no place by its loss, because that of a run that diverged is none. */
+/* Whether the entrant is not ranked by its loss: a run that diverged has no meaningful one. */
 static bool race_only_diverged(const struct race *r, const struct race_entrant *e) {
     return cli_race_reached(r, e) == 0 && cli_race_diverged(r, e) > 0;
 }
