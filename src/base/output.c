@@ -146,15 +146,15 @@ int pl_output_no_folder(const char *what, const char *path, struct pl_why *why) 
     bool missing = errno == ENOENT;
     int rc = pl_fail(why, PL_EIO, "%s '%.200s' cannot be created: %s", what, path, strerror(errno));
     snprintf(above, sizeof above, "%s", path);
-    for (size_t i = 1; missing && above[i]; i++) {
-        if (above[i] != '/') continue;
-        above[i] = '\0';
-        if (stat(above, &st) != 0 && path[i + 1])
+    for (char *at = strchr(above, '/'); missing && at; at = strchr(at + 1, '/')) {
+        if (at == above || !at[1]) continue;
+        *at = '\0';
+        if (stat(above, &st) != 0)
             return pl_fail(why, PL_EIO,
                            "%s '%.200s' cannot be created: there is no folder '%.200s'; create it "
                            "first",
                            what, path, above);
-        above[i] = '/';
+        *at = '/';
     }
     return rc;
 }
