@@ -102,10 +102,10 @@ struct pl_usual {
 };
 struct pl_usual pl_stragglers_usual(const struct pl_timeline_row *row, int n);
 
-/* Whether a worker was slow. Its tasks took more than PL_SLOW times as long on average as usual, and
- * by the binomial test above it is no chance how many of them were long, compared with those of the
- * others. If none of its tasks arrived, the test is of that. The pace of a worker with fewer than
- * PL_SLOW_WORKER_TASKS tasks is unknown. */
+/* Whether a worker was slow. Its tasks took more than PL_SLOW times as long on average as usual,
+ * and by the binomial test above it is no chance how many of them were long, compared with those of
+ * the others. If none of its tasks arrived, the test is of that. The pace of a worker with fewer
+ * than PL_SLOW_WORKER_TASKS tasks is unknown. */
 enum pl_pace pl_stragglers_pace(const struct pl_timeline_row *row, const struct pl_usual *usual);
 
 /* "worker 3 is slow: its task has run for 12.3 s (median 0.41 s); it is computing". `phase`, here
