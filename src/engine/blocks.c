@@ -119,6 +119,25 @@ int pl_blocks_strips(const struct pl_blocks *b, struct pl_part part, int output,
     return n;
 }
 
+/* The model goes on with copies of the strips of a part, which a worker may go on reading. Returns
+ * the vector that has the strips now, and can be used again when nobody holds it; or PL_NO_VECTOR,
+ * and the worker may read what others write: its result is void. */
+static int blocks_part_with(struct pl_blocks *b, int worker, struct pl_part part) {
+    struct pl_strip strip[PL_STRIPS];
+    int vector = pl_blocks_output(b, worker);
+    if (vector == PL_NO_VECTOR) return vector;
+    struct blocks_output *o = blocks_find(b, vector);
+    int n = pl_blocks_strips(b, part, vector, strip);
+    for (int j = 0; j < n; j++) {
+        float **at = blocks_at(b, part, j);
+        memcpy(strip[j].out, strip[j].in, strip[j].n * sizeof(float));
+        o->strip[j] = *at;
+        *at = strip[j].out;
+    }
+    pl_vector_release(b->vectors, vector);
+    return vector;
+}
+
 bool pl_blocks_adopt(struct pl_blocks *b, struct pl_part part, int output, bool is_finite) {
     struct blocks_output *o = blocks_find(b, output);
     struct pl_strip strip[PL_STRIPS];
@@ -207,10 +226,10 @@ static int blocks_output(const struct pl_engine *e, int worker) {
     return e->worker[worker].output;
 }
 
-/* What it reads may change: then its result is void. */
 static int blocks_touches(const struct pl_engine *e, int worker, int vector[PL_TERMS + 2]) {
     vector[0] = e->worker[worker].output;
-    return 1;
+    vector[1] = blocks_part_with(e->blocks, worker, e->worker[worker].part);
+    return 2;
 }
 
 static int blocks_model(struct pl_engine *e, float *room, struct pl_model_now *out) {

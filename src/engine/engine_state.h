@@ -66,8 +66,8 @@ struct pl_engine_models {
                   struct pl_why *why);
     void (*forget)(struct pl_engine *e, int worker); /* gives up what is held for a worker */
     int (*output)(const struct pl_engine *e, int worker);
-    /* Lists the vectors that the worker's task reads and writes, PL_NO_VECTOR among them; returns
-     * how many there are. */
+    /* The worker leaves in the middle of its task: lists the vectors that it goes on reading and
+     * writing, PL_NO_VECTOR among them; returns how many there are. */
     int (*touches)(const struct pl_engine *e, int worker, int vector[PL_TERMS + 2]);
     const struct pl_progress *(*progress)(const struct pl_engine *e); /* NULL: timing alone */
     int (*model)(struct pl_engine *e, float *room, struct pl_model_now *out);
