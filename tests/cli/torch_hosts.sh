@@ -46,43 +46,56 @@ export PACELINE_LIBRARY="$BUILD_DIR/libpaceline.so"
 export PYTHONPATH="$SOURCE_DIR/python:$SOURCE_DIR/tests/python"
 export OMP_NUM_THREADS=1 PATH="$BUILD_DIR:$PATH" PYTHONDONTWRITEBYTECODE=1
 
-# Two ranks on each of three hosts.
-start_six() { # name, arguments …
-    name=$1 started=
-    shift
-    for rank in 0 1 2 3 4 5; do
-        on $((1 + rank / 2)) env RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=2 \
-            MASTER_ADDR=10.77.0.11 MASTER_PORT=29500 PACELINE_KEYS="$work/keys" \
-            TORCHELASTIC_RUN_ID="$net-$name" \
-            $python "$work/train.py" "$@" >"$work/$name.$rank" 2>"$work/$name.$rank.err" &
-        started="$started $!"
-    done
+# Six forks of one process with PyTorch, one on each of these hosts: number N writes to $name.N, and
+# its process is in $name.N.pid.
+cat >"$work/start_forks.py" <<'PY'
+import os, sys
+from forks import Program
+
+work, net, name, hosts, *arguments = sys.argv[1:]
+text = """
+import ctypes, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+with open(os.environ.pop("NETWORK")) as network:
+    if libc.setns(network.fileno(), 0) or libc.prctl(1, signal.SIGKILL):  # dies with its parent
+        raise OSError(ctypes.get_errno(), "a rank does not get to its host")
+"""
+with open(f"{work}/train.py") as f:
+    text += f.read()
+ranks = []
+for rank, host in enumerate(hosts.split()):
+    env = dict(os.environ, NETWORK=f"/run/netns/{net}-{host}")
+    if "WORLD_SIZE" in env:
+        env["RANK"] = str(rank)
+    at = f"{work}/{name}.{rank}"
+    with open(at, "wb") as out, open(f"{at}.err", "wb") as err:
+        ranks.append(Program([text, *arguments], env=env, stdout=out, stderr=err))
+    with open(f"{at}.pid", "w") as f:
+        print(ranks[-1].pid, file=f)
+status = [rank.wait() for rank in ranks]
+print(*status)
+sys.exit(any(status))
+PY
+start_six() { # name, hosts, their variables, arguments …
+    name=$1 on_hosts=$2 variables=$3
+    shift 3
+    # shellcheck disable=SC2086
+    env $variables $python "$work/start_forks.py" "$work" "$net" "$name" "$on_hosts" "$@" \
+        >"$work/$name.status" 2>"$work/$name.err" &
+    started=$!
     pids="$pids $started"
 }
 
 # Waits for what was started, whose output has that name.
 all_end() { # name
     for p in $started; do
-        wait "$p" || fail "$(tail -n 20 "$work/$1".*.err)"
+        wait "$p" || fail "$(tail -n 20 "$work/$1".*err)"
     done
 }
 
-# six forks of one process on the first host
-(on 1 env WORLD_SIZE=6 LOCAL_WORLD_SIZE=6 MASTER_ADDR=10.77.0.11 MASTER_PORT=29500 \
-    TORCHELASTIC_RUN_ID="$net-near" $python - "$work" <<'PY') ||
-import os, sys
-from forks import Program
-
-ranks, work = [], sys.argv[1]
-with open(f"{work}/train.py") as f:
-    text = f.read()
-for rank in range(6):
-    with open(f"{work}/near.{rank}", "wb") as out, open(f"{work}/near.{rank}.err", "wb") as err:
-        env = dict(os.environ, RANK=str(rank))
-        ranks.append(Program([text, "sync", "30", "0"], env=env, stdout=out, stderr=err))
-sys.exit(any([rank.wait() for rank in ranks]))
-PY
-    fail "$(tail -n 20 "$work"/near.*.err)"
+job="WORLD_SIZE=6 MASTER_ADDR=10.77.0.11 MASTER_PORT=29500"
+start_six near "1 1 1 1 1 1" "$job LOCAL_WORLD_SIZE=6 TORCHELASTIC_RUN_ID=$net-near" sync 30 0
+all_end near
 started=
 # Rank 0 makes the keys, and torchrun's store hands them over. (PyTorch 1.13 on Python 3.11 takes
 # "no redirection" for an error, so it gets one for a rank that does not exist.)
@@ -137,7 +150,8 @@ await_lines() { # pattern, number
     done
 }
 
-start_six cut async 1000000000 0.01
+start_six cut "1 1 2 2 3 3" "$job LOCAL_WORLD_SIZE=2 PACELINE_KEYS=$work/keys
+    TORCHELASTIC_RUN_ID=$net-cut" async 1000000000 0.01
 for rank in 0 1 2 3 4 5; do await "$work/cut.$rank.err" "joined"; done
 line 2 down
 begin=$(date +%s%N)
@@ -146,16 +160,14 @@ echo "noticed after $((($(date +%s%N) - begin) / 100000000 * 100)) ms"
 line 2 up
 await_lines "rank [23] is back after" 2
 line 3 down
-# shellcheck disable=SC2086
-set -- $started
-kill -9 "$5" "$6"
+kill -9 "$(cat "$work/cut.4.pid")" "$(cat "$work/cut.5.pid")"
 await_lines "rank [45] lost its connection .* ago and did not return" 2
-kill "$1" # rank 0 ends the run
-wait "$1" || [ $? = 143 ] || fail "rank 0: $(cat "$work/cut.0.err")"
-for rank in 1 2 3; do
-    shift
-    wait "$1" || fail "rank $rank: $(cat "$work/cut.$rank.err")"
-done
+kill "$(cat "$work/cut.0.pid")" # rank 0 ends the run
+wait "$started" || :
+case $(cat "$work/cut.status") in
+"-15 0 0 0 -9 -9" | "143 0 0 0 -9 -9" | "0 0 0 0 -9 -9") ;;
+*) fail "$(cat "$work/cut.status") $(tail -n 20 "$work"/cut.*err)" ;;
+esac
 fates "$work/cut.0"
 $python -c 'import json, sys; sys.exit(not json.load(open(sys.argv[1]))["loss"] < 0.01)' \
     "$work/cut.0" || fail "$(cat "$work/cut.0")"
@@ -182,17 +194,11 @@ first=$server
 await "$work/first.err" "workers can join over"
 serve second 4 10.77.0.14:7070 --standby https://10.77.0.1:7070
 second=$server
-started=
 for h in 1 2 3; do # to a host 9 that never answers
     ip -n "$net-$h" neigh add 10.77.0.19 lladdr 02:00:00:00:00:09 dev eth0
 done
-for i in 0 1 2 3 4 5; do
-    on $((1 + i / 2)) env PACELINE=https://10.77.0.19:7070,10.77.0.1:7070 \
-        PACELINE_KEYS="$work/keys" \
-        $python "$work/train.py" async 1 0.01 >"$work/elastic.$i" 2>"$work/elastic.$i.err" &
-    started="$started $!"
-done
-pids="$pids $started"
+start_six elastic "1 1 2 2 3 3" "PACELINE=https://10.77.0.19:7070,10.77.0.1:7070
+    PACELINE_KEYS=$work/keys" async 1 0.01
 for i in 0 1 2 3 4 5; do await "$work/elastic.$i.err" "joined"; done
 await "$work/first.err" "a standby follows at"
 saves() { # in the folder of a host, one more than there were
