@@ -102,6 +102,7 @@ void pl_http_way_begin(struct http_way *w, const char *method, const char *path)
     if (!l->keys.ca[0]) return;
     curl_easy_setopt(w->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
     curl_easy_setopt(w->easy, CURLOPT_CAINFO, l->keys.ca);
+    curl_easy_setopt(w->easy, CURLOPT_CAPATH, NULL); /* nobody that the system trusts */
     curl_easy_setopt(w->easy, CURLOPT_SSLCERT, l->keys.cert);
     curl_easy_setopt(w->easy, CURLOPT_SSLKEY, l->keys.key);
 }
