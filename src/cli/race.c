@@ -313,6 +313,10 @@ static int race_enter_all(struct race *r, const struct cli_args *args, const cha
                         RACE_SEEDS);
     r->first_seed = cli_number(r->setup, "seed");
     r->target = cli_has_target(r->setup);
+    if (cli_number(r->setup, "target-accuracy") > 0 && cli_number(r->setup, "target-loss") > 0)
+        return cli_fail(CLI_USAGE,
+                        "a race is to one target, because methods that meet different ones cannot "
+                        "be compared; give --target-accuracy or --target-loss");
     if (r->real && pl_rank() >= 0)
         return cli_fail(CLI_USAGE, "race --real runs on one machine; do not start it by mpirun");
     int n = args->n_words || resumed ? args->n_words : (int)(sizeof race_default / sizeof(char *));
@@ -360,7 +364,7 @@ static int race_command(struct race *r, const char *folder, int argc, char **arg
         {"tune", "yes|no",
          "find each method's best learning rate first, by simulation (yes, unless --lr is given)",
          NULL, &tune},
-        {"rates", "DIR", "take the learning rates that an earlier race tuned", NULL, &rates},
+        {"rates", "DIR", "take the learning rates that a race like this one tuned", NULL, &rates},
         {"seeds", "N", "repeat with N seeds from --seed on; print 95 % intervals (1)", NULL,
          &seeds},
         {"jobs", "N", "simulate N runs at once; results do not depend on it (one per core)", NULL,

@@ -1,7 +1,7 @@
 /* A race: its entrants and their results, which race.c (running), race_entrants.c (who races),
  * race_jobs.c (side by side), race_share.c (several processes), race_tune.c (learning rates),
- * race_file.c and race_runs.c (its folder), race_verdict.c (statistics), race_table.c (printing)
- * and race_plot.c (drawing) share. */
+ * race_file.c and race_runs.c (its folder), race_means.c (statistics), race_verdict.c (sentences),
+ * race_table.c (printing) and race_plot.c (drawing) share. */
 #ifndef PL_CLI_RACE_H
 #define PL_CLI_RACE_H
 
@@ -120,7 +120,8 @@ void cli_race_forget(const struct race *r);
 /* Reads the folder of an earlier race: options into the setup, entrants, results, curves. */
 int cli_race_load(struct race *r, const char *folder);
 
-/* Takes the tuned rates of the race in another folder, for entrants of the same name. */
+/* Takes the tuned rates of the race in another folder, for entrants of the same name. Refuses one
+ * whose options differ in what a rate depends on. */
 int cli_race_rates(struct race *r, const char *folder);
 
 /* Refuses options that differ from those of the race that was loaded. */
@@ -164,6 +165,7 @@ struct race_mean {
     enum race_bound bound;
 };
 struct race_mean cli_race_mean(const double *x, int n);
+double cli_race_t95(int degrees); /* two-sided 95 % quantile of Student's t */
 
 /* The geometric mean of ratios, with the interval of their logarithms: twice and half as fast are
  * equally far from 1, and a over b is 1 by b over a. */

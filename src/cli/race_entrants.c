@@ -11,7 +11,21 @@ bool cli_race_has(const struct race *r, const char *name) {
     return false;
 }
 
+/* Refuses names with commas between them; in a spec, commas come behind the colon. */
+static int race_refuse_commas(const char *name) {
+    char words[200];
+    size_t n = strcspn(name, ":@");
+    if (!memchr(name, ',', n)) return CLI_OK;
+    snprintf(words, sizeof words, "%.120s", name);
+    for (size_t i = 0; i < n && words[i]; i++)
+        if (words[i] == ',') words[i] = ' ';
+    return cli_fail(CLI_USAGE, "'%.120s' is not a method; separate methods by spaces: race %s",
+                    name, words);
+}
+
 int cli_race_add(struct race *r, const char *name) {
+    int status = race_refuse_commas(name);
+    if (status != CLI_OK) return status;
     if (r->n == RACE_ENTRANTS)
         return cli_fail(CLI_USAGE, "more than %d methods cannot race at once", RACE_ENTRANTS);
     if (cli_race_has(r, name)) return cli_fail(CLI_USAGE, "'%.60s' is in the race already", name);
@@ -46,7 +60,7 @@ void cli_race_free(struct race *r) {
 
 /* Whether an option says what the race is about, so that it must be the same for all entrants. */
 static bool race_is_shared(const char *option) {
-    static const char *const shared[] = {"data", "model", "workers",         "delay",
+    static const char *const shared[] = {"data", "model", "workers",         "delay",      "attack",
                                          "net",  "seed",  "target-accuracy", "target-loss"};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         if (strcmp(option, shared[i]) == 0) return true;

@@ -379,29 +379,6 @@ int cli_race_same(const struct race *r) {
     return f.status;
 }
 
-/* Takes the rates of another race for entrants of the same name. */
-int cli_race_rates(struct race *r, const char *folder) {
-    struct race other = {.n_seeds = 1};
-    int status = CLI_FAILED, n = 0;
-    other.entrant = calloc(RACE_ENTRANTS, sizeof *other.entrant);
-    if (!other.entrant || pl_setup_new(&other.setup))
-        status = cli_fail(CLI_FAILED, "out of memory");
-    else
-        status = cli_race_load(&other, folder);
-    for (int i = 0; status == CLI_OK && i < r->n; i++)
-        for (int j = 0; j < other.n; j++)
-            if (strcmp(r->entrant[i].name, other.entrant[j].name) == 0 &&
-                isfinite(other.entrant[j].tuned)) {
-                r->entrant[i].tuned = other.entrant[j].tuned;
-                n++;
-            }
-    if (status == CLI_OK && n == 0)
-        status =
-            cli_fail(CLI_USAGE, "--rates %.200s: none of these methods was tuned there", folder);
-    if (other.entrant) cli_race_free(&other);
-    return status;
-}
-
 /* --- results ----------------------------------------------------------------------------- */
 
 /* A real run may still be updated before it ends. */

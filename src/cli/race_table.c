@@ -105,6 +105,15 @@ static const char *race_law(const struct race *r, const char *value) {
     return strcmp(value, "auto") != 0 ? value : r->real ? "none" : "exp:mean=1";
 }
 
+/* Whether an entrant has its own value of an option. */
+static bool race_varies(const struct race *r, const char *option) {
+    char text[40];
+    snprintf(text, sizeof text, "@%s=", option);
+    for (int i = 0; i < r->n; i++)
+        if (strstr(r->entrant[i].name, text)) return true;
+    return false;
+}
+
 char *cli_race_workload(const struct race *r) {
     static const char *const options[] = {"data", "model", "workers", "batch", "delay", "net"};
     char value[RACE_PATH], *text = NULL;
@@ -116,7 +125,9 @@ char *cli_race_workload(const struct race *r) {
     /* a race that was described says whether its model needs data */
     bool none = r->described && strstr(r->described, "\"data\":null");
     for (size_t i = none ? 1 : 0; i < sizeof options / sizeof *options; i++) {
-        if (pl_setup_get(r->setup, options[i], value, sizeof value) || !value[0]) continue;
+        if (pl_setup_get(r->setup, options[i], value, sizeof value) || !value[0] ||
+            race_varies(r, options[i]))
+            continue;
         fprintf(f, "%s %s %s", sep, options[i], race_law(r, value));
         sep = ",";
     }
@@ -202,21 +213,32 @@ static int race_compare(const void *a, const void *b) {
 }
 
 /* Returns -1 if the first entrant was faster, 1 if the second was, 0 if that is unknown. */
-static int race_ahead(const double *x, const double *y, int n) {
-    struct race_mean a = cli_race_mean(x, n), b = cli_race_mean(y, n);
-    if (a.n == 0 || b.n == 0) return 0;
+static int race_ahead(struct race_mean a, struct race_mean b) {
+    if (a.n == 0 || b.n == 0 || a.bound != RACE_EXACT || b.bound != RACE_EXACT) return 0;
     return a.mean < b.mean ? -1 : 1;
 }
 
-/* Prints the measured value, which is known to ± within unless that is 0, the prediction and their
- * ratio. */
-static void race_three(double measured, double within, double predicted, const char *format) {
-    struct race_mean real = race_plain(measured), ratio = race_plain(measured / predicted);
-    real.within = within;
-    ratio.within = within / predicted;
+/* The predicted time to the target; there is none if a simulated run did not reach it. */
+static struct race_mean race_predicted(const struct race *r, const struct race_entrant *e) {
+    struct race_mean m = cli_race_mean(e->predicted, r->n_seeds);
+    return m.n == cli_race_done(r, e) ? race_plain(m.mean) : race_plain(NAN);
+}
+
+/* Prints the measured value, the prediction and their ratio, which a bound does not have. */
+static void race_three(struct race_mean real, struct race_mean predicted, const char *format) {
+    bool exact = real.bound == RACE_EXACT;
+    struct race_mean ratio = race_plain(exact ? real.mean / predicted.mean : (double)NAN);
+    real.half = real.high = NAN;
+    real.low = exact ? (double)NAN : real.mean; /* over the seeds of the prediction */
+    ratio.within = real.within / predicted.mean;
     race_cell(real, format, 12);
-    race_cell(race_plain(predicted), format, 12);
+    race_cell(predicted, format, 12);
     race_cell(ratio, "%.3f", 8);
+}
+
+static double race_median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, race_compare);
+    return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
 void cli_race_prediction(const struct race *r) {
@@ -237,27 +259,25 @@ void cli_race_prediction(const struct race *r) {
         const struct race_entrant *e = &r->entrant[i];
         double u = cli_race_mean(e->per_update, r->n_seeds).mean;
         double pu = cli_race_mean(e->predicted_per_update, r->n_seeds).mean;
-        double t = cli_race_mean(e->to_target, r->n_seeds).mean;
-        double pt = cli_race_mean(e->predicted, r->n_seeds).mean;
         printf("%-*s", r->name_width, e->name);
-        race_three(u, 0, pu, "%.5f");
-        if (target) race_three(t, cli_race_within(r), pt, "%.3f");
+        race_three(race_plain(u), race_plain(pu), "%.5f");
+        if (target) race_three(cli_race_time(r, e), race_predicted(r, e), "%.3f");
         putchar('\n');
         if (isfinite(u / pu)) off[n_off++] = fabs(u / pu - 1);
         for (int j = 0; target && j < i; j++) {
             const struct race_entrant *f = &r->entrant[j];
-            int real = race_ahead(e->to_target, f->to_target, r->n_seeds);
-            int simulated = race_ahead(e->predicted, f->predicted, r->n_seeds);
+            int real = race_ahead(cli_race_time(r, e), cli_race_time(r, f));
+            int simulated = race_ahead(race_predicted(r, e), race_predicted(r, f));
             n_pairs += real != 0 && simulated != 0;
             n_right += real != 0 && real == simulated;
         }
     }
     char text[160] = "";
     if (n_off) {
-        qsort(off, (size_t)n_off, sizeof *off, race_compare);
+        double median = race_median(off, n_off); /* sorts */
         cli_append(text, sizeof text,
-                   "prediction error of s/update: median %.1f %%, maximum %.1f %%",
-                   100 * off[n_off / 2], 100 * off[n_off - 1]);
+                   "prediction error of s/update: median %.1f %%, maximum %.1f %%", 100 * median,
+                   100 * off[n_off - 1]);
     }
     if (n_pairs)
         cli_append(text, sizeof text, "; pairwise ranking correct in %d of %d cases", n_right,

@@ -6,6 +6,7 @@
  * rates cost little; where there is no target, or none is reached, the error at the end counts.
  * All entrants are tuned with the same random numbers, which are not those of the race. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "race.h"
@@ -139,5 +140,62 @@ int cli_race_tune(struct race *r, int i) {
     if (status != CLI_OK || cli_interrupted()) return status;
     t.entrant->tuned = isfinite(t.best) ? t.best : t.base;
     tune_say(&t);
+    return status;
+}
+
+/* --- the rates of another race --------------------------------------------------------------- */
+
+/* Whether the best learning rate depends on an option: on all but these. */
+static bool tune_is_for(const char *option) {
+    static const char *const others[] = {"seed",       "updates",      "epochs",  "time",
+                                         "eval-every", "eval-samples", "spawn",   "respawn",
+                                         "evict",      "lr",           "threads", "dashboard"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(option, others[i]) == 0) return false;
+    return true;
+}
+
+struct tune_two {
+    const struct race *one, *other;
+    const char *folder; /* of the other */
+    int status;
+};
+
+static void tune_compare(void *ctx, const struct pl_item *item) {
+    struct tune_two *f = ctx;
+    char now[RACE_PATH], then[RACE_PATH];
+    if (f->status != CLI_OK || !(item->commands & PL_FOR_RACE) || !tune_is_for(item->name) ||
+        pl_setup_get(f->one->setup, item->name, now, sizeof now) ||
+        pl_setup_get(f->other->setup, item->name, then, sizeof then) || strcmp(now, then) == 0)
+        return;
+    f->status =
+        cli_fail(CLI_USAGE,
+                 "--rates %.200s: these rates were tuned with --%s %.100s, and this race has "
+                 "%.100s; leave out --rates to tune, or give METHOD@lr=RATE",
+                 f->folder, item->name, *then ? then : "none", *now ? now : "none");
+}
+
+int cli_race_rates(struct race *r, const char *folder) {
+    struct race other = {.n_seeds = 1};
+    int status = CLI_FAILED, n = 0;
+    struct tune_two two = {r, &other, folder, CLI_OK};
+    other.entrant = calloc(RACE_ENTRANTS, sizeof *other.entrant);
+    if (!other.entrant || pl_setup_new(&other.setup))
+        status = cli_fail(CLI_FAILED, "out of memory");
+    else
+        status = cli_race_load(&other, folder);
+    if (status == CLI_OK) pl_list("option", tune_compare, &two);
+    if (status == CLI_OK) status = two.status;
+    for (int i = 0; status == CLI_OK && i < r->n; i++)
+        for (int j = 0; j < other.n; j++)
+            if (strcmp(r->entrant[i].name, other.entrant[j].name) == 0 &&
+                isfinite(other.entrant[j].tuned)) {
+                r->entrant[i].tuned = other.entrant[j].tuned;
+                n++;
+            }
+    if (status == CLI_OK && n == 0)
+        status =
+            cli_fail(CLI_USAGE, "--rates %.200s: none of these methods was tuned there", folder);
+    if (other.entrant) cli_race_free(&other);
     return status;
 }

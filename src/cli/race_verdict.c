@@ -1,147 +1,13 @@
-/* What a race shows: means with 95 % intervals, factors against the best synchronous entrant, and
- * sentences about who was faster. The table, the JSON object, race.json and the page print these,
- * and compute none of their own.
- *
- * Two entrants are compared by seed: one is faster if the 95 % interval of the ratios of their
- * times lies above 1. A run that ended without reaching the target would have needed at least the
- * time it had, and counts with that; a mean of such runs is a bound, and is shown as one. Of a
- * factor of such runs, the end of its interval that still holds is shown. A run that diverged would
- * never have arrived: its entrant has no time and no factor. */
+/* What a race shows: the order of its entrants, and sentences about who was faster. The table, the
+ * JSON object, race.json and the page print these, and compute none of their own. race_means.c has
+ * the statistics. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
 #include "race.h"
 
-#define VERDICT_MORE 1000  /* most seeds that a sentence asks for */
-#define VERDICT_VAGUE 100. /* a factor that is only known to be above 1/100 or below 100 */
-
-/* Two-sided 95 % quantile of Student's t. */
-static double race_t95(int degrees) {
-    static const double t[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                               2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
-    return degrees <= 15 ? t[degrees - 1] : 1.96 + 2.5 / degrees;
-}
-
-struct race_mean cli_race_mean(const double *x, int n) {
-    struct race_mean m = {.half = NAN, .low = NAN, .high = NAN};
-    double sum = 0, square = 0;
-    for (int i = 0; i < n; i++) {
-        if (!isfinite(x[i])) continue;
-        sum += x[i];
-        m.n++;
-    }
-    m.mean = m.n ? sum / m.n : NAN;
-    for (int i = 0; i < n; i++)
-        if (isfinite(x[i])) square += (x[i] - m.mean) * (x[i] - m.mean);
-    if (m.n < 2) return m;
-    m.half = race_t95(m.n - 1) * sqrt(square / (m.n - 1) / m.n);
-    m.low = m.mean - m.half;
-    m.high = m.mean + m.half;
-    return m;
-}
-
-struct race_mean cli_race_mean_ratio(const double *x, int n) {
-    double logs[RACE_SEEDS] = {0};
-    for (int i = 0; i < n; i++) logs[i] = log(x[i]);
-    struct race_mean m = cli_race_mean(logs, n);
-    m.mean = exp(m.mean), m.low = exp(m.low), m.high = exp(m.high), m.half = NAN;
-    return m;
-}
-
-double cli_race_shown(struct race_mean m) {
-    double end = m.bound == RACE_AT_LEAST ? m.low : m.high;
-    return m.bound != RACE_EXACT && isnan(m.half) && isfinite(end) ? end : m.mean;
-}
-
-int cli_race_done(const struct race *r, const struct race_entrant *e) {
-    int n = 0;
-    for (int s = 0; s < r->n_seeds; s++) n += e->done[s];
-    return n;
-}
-
-int cli_race_missing(const struct race *r) {
-    int n = r->n * r->n_seeds;
-    for (int i = 0; i < r->n; i++) n -= cli_race_done(r, &r->entrant[i]);
-    return n;
-}
-
-int cli_race_diverged(const struct race *r, const struct race_entrant *e) {
-    int n = 0;
-    for (int s = 0; s < r->n_seeds; s++) n += e->diverged[s];
-    return n;
-}
-
-int cli_race_reached(const struct race *r, const struct race_entrant *e) {
-    return cli_race_mean(e->to_target, r->n_seeds).n;
-}
-
-/* Whether a run ended before the target, without having diverged. */
-static bool race_censored(const struct race_entrant *e, int s) {
-    return e->done[s] && !isfinite(e->to_target[s]) && !e->diverged[s];
-}
-
-/* Whether a run that diverged hides how long the entrant takes. */
-static bool race_lost(const struct race *r, const struct race_entrant *e) {
-    for (int s = 0; s < r->n_seeds; s++)
-        if (e->diverged[s] && !isfinite(e->to_target[s])) return true;
-    return false;
-}
-
-static double race_seconds(const struct race_entrant *e, int s) {
-    return race_censored(e, s) ? e->end[s] : e->to_target[s];
-}
-
-double cli_race_within(const struct race *r) {
-    double within = 0;
-    for (int i = 0; i < r->n; i++)
-        for (int s = 0; s < r->n_seeds; s++) within = fmax(within, r->entrant[i].within[s]);
-    return within;
-}
-
-struct race_mean cli_race_time(const struct race *r, const struct race_entrant *e) {
-    double x[RACE_SEEDS] = {0};
-    bool bound = false;
-    if (race_lost(r, e) || cli_race_reached(r, e) == 0) return cli_race_mean(NULL, 0);
-    for (int s = 0; s < r->n_seeds; s++) {
-        x[s] = race_seconds(e, s);
-        bound = bound || race_censored(e, s);
-    }
-    struct race_mean m = cli_race_mean(x, r->n_seeds);
-    m.bound = bound ? RACE_AT_LEAST : RACE_EXACT;
-    m.within = cli_race_within(r);
-    return m;
-}
-
-struct race_mean cli_race_factor(const struct race *r, const struct race_entrant *e,
-                                 const struct race_entrant *base) {
-    double x[RACE_SEEDS] = {0};
-    double resolution = cli_race_within(r), within = 0;
-    bool more = false, less = false;
-    if (!base || race_lost(r, e) || race_lost(r, base)) return cli_race_mean(NULL, 0);
-    for (int s = 0; s < r->n_seeds; s++) {
-        x[s] = race_seconds(base, s) / race_seconds(e, s);
-        /* of a quotient: the relative errors add up */
-        double parts = 1 / race_seconds(base, s) + 1 / race_seconds(e, s);
-        within = fmax(within, x[s] * resolution * parts);
-        more = more || race_censored(base, s);
-        less = less || race_censored(e, s);
-    }
-    if (more && less) return cli_race_mean(NULL, 0); /* of two times that are both unknown */
-    struct race_mean m = cli_race_mean_ratio(x, r->n_seeds);
-    m.bound = more ? RACE_AT_LEAST : less ? RACE_AT_MOST : RACE_EXACT;
-    if (more) m.high = NAN;
-    if (less) m.low = NAN;
-    m.within = within;
-    return m;
-}
-
-struct race_mean cli_race_factor_shown(const struct race *r, const struct race_entrant *e) {
-    struct race_mean m = cli_race_factor(r, e, cli_race_baseline(r));
-    bool vague = (m.bound == RACE_AT_LEAST && cli_race_shown(m) < 1 / VERDICT_VAGUE) ||
-                 (m.bound == RACE_AT_MOST && cli_race_shown(m) > VERDICT_VAGUE);
-    return vague ? cli_race_mean(NULL, 0) : m;
-}
+#define VERDICT_MORE 1000 /* most seeds that a sentence asks for */
 
 /* --- the order --------------------------------------------------------------------------- */
 
@@ -266,9 +132,9 @@ static int race_more_seeds(struct race_lead l) {
     if (l.gap.n < 2 || !(l.gap.mean > l.none)) return VERDICT_MORE;
     bool factor = l.none > 0;
     double gap = factor ? log(l.gap.mean) : l.gap.mean, low = factor ? log(l.gap.low) : l.gap.low;
-    double deviation = (gap - low) * sqrt(l.gap.n) / race_t95(l.gap.n - 1);
+    double deviation = (gap - low) * sqrt(l.gap.n) / cli_race_t95(l.gap.n - 1);
     int n = l.gap.n;
-    while (n < VERDICT_MORE && !(race_t95(n - 1) * deviation / sqrt(n) < gap)) n++;
+    while (n < VERDICT_MORE && !(cli_race_t95(n - 1) * deviation / sqrt(n) < gap)) n++;
     return n < VERDICT_MORE ? n - l.gap.n : VERDICT_MORE;
 }
 
@@ -358,8 +224,10 @@ static void race_say_level(FILE *f, const struct race *r, const struct race_entr
         fputs(seeds > 1 ? "more would hardly help.\n" : "run more with --seeds.\n", f);
 }
 
-/* The only entrant that has a result is neither first nor last. */
+/* What is known of one entrant. It is the only one that has a result, or has arrived, or nothing is
+ * known of how far the others are behind it. */
 static void race_say_alone(FILE *f, const struct race *r, const struct race_entrant *e) {
+    race_begin(f, r, "");
     struct race_mean time = cli_race_time(r, e), loss = cli_race_mean(e->loss, r->n_seeds);
     int seeds = cli_race_done(r, e);
     if (cli_race_reached(r, e) > 0) {
@@ -383,10 +251,6 @@ static int race_say_first(FILE *f, const struct race *r, const struct race_entra
     bool timed = cli_race_reached(r, order[0]) > 0;
     int level = 1;
     while (!timed && n > 1 && race_only_diverged(r, order[n - 1])) n--;
-    if (n == 1) {
-        race_say_alone(f, r, order[0]);
-        return 1;
-    }
     while (timed && cli_race_reached(r, order[n - 1]) == 0) n--;
     while (level < n && race_lead(r, order[0], order[level]).gap.n > 0 &&
            !race_is_clear(race_lead(r, order[0], order[level])))
@@ -395,13 +259,17 @@ static int race_say_first(FILE *f, const struct race *r, const struct race_entra
         race_say_level(f, r, order, level);
         return level;
     }
+    if (n == 1 || race_lead(r, order[0], order[1]).gap.n == 0) {
+        race_say_alone(f, r, order[0]);
+        return 1;
+    }
     race_begin(f, r, "");
     race_put_result(f, r, order[0], 0, 1);
     if (timed)
         fprintf(f, " was the first to reach a %s of %g", race_metric(r), race_goal(r));
     else
         fputs(" had the lowest training loss at the end", f);
-    if (n > 1 && timed && race_lead(r, order[0], order[1]).gap.n > 0) {
+    if (timed) {
         fputs(", ", f);
         race_put_factor(f, race_lead(r, order[0], order[1]).gap);
         race_put_result(f, r, order[1], 0, 1);

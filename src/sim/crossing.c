@@ -1,8 +1,9 @@
 /* When a simulated run meets its target.
  *
  * Evaluations take no virtual time, so a run with a target is evaluated after updates that are the
- * same whatever its clock and its limits are: after 1, 2, 4 and 8 of them, then after every eighth,
- * and from 128 on whenever their number has grown by a sixteenth. The models in between are kept.
+ * same whatever its clock is: after 1, 2, 4 and 8 of them, then after every eighth, and from 128 on
+ * whenever their number has grown by a sixteenth; and the last model at a limit. Those in between
+ * are kept.
  * If an evaluation meets the target, they are searched by bisection for an update that meets it
  * while the one before it does not; --eval-every has no part in it.
  *

@@ -13,7 +13,7 @@ import browser  # noqa: E402
 from page_checks import adds_up, check, drawn, failed, open_page, paceline  # noqa: E402
 from page_hostile import hostile  # noqa: E402
 from page_live import live  # noqa: E402
-from page_race import figures, race, resolution  # noqa: E402
+from page_race import figures, race, resolution, unfinished  # noqa: E402
 from page_tasks import keyboard  # noqa: E402
 
 KINDS = {
@@ -191,7 +191,20 @@ def main() -> int:
     os.chdir(here)
     b = browser.Browser()
     try:
-        parts = (kinds, race, resolution, figures, slow, cores, odd, axes, keyboard, hostile, live)
+        parts = (
+            kinds,
+            race,
+            unfinished,
+            resolution,
+            figures,
+            slow,
+            cores,
+            odd,
+            axes,
+            keyboard,
+            hostile,
+            live,
+        )
         for part in [p for p in parts if p.__name__ in (sys.argv[1:] or p.__name__)]:
             began = time.monotonic()
             part(b)

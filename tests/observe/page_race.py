@@ -128,6 +128,42 @@ def race(b: browser.Browser) -> None:
     check(os.path.getsize("race.pdf") > 20000, "not printed")
 
 
+def unfinished(b: browser.Browser) -> None:
+    """A run of a race that was cut off is not one that missed the target; and of two targets of a run,
+    the page names the one that was met."""
+    small = "--workers 2 --data digits:samples=300,test=100 --model softmax --lr 0.1 "
+    paceline("race sync async --target-accuracy 0.5 --time 90 --seeds 2 --out cut " + small)
+    with open("cut/results.jsonl") as f:
+        done = [line for line in f if '"entrant":"async","run"' in line and '"seed":1.0' in line]
+    with open("cut/results.jsonl", "w") as f:
+        f.writelines(done)
+    with open("cut/race.json") as f:
+        told = json.load(f)
+    with open("cut/race.json", "w") as f:
+        json.dump(dict(told, verdict=[], ranking=[]), f)
+    paceline("report cut -o cut.html")
+    open_page(b, "cut.html")
+    said = b.run("[...document.querySelectorAll('#verdict p')].map(p => p.textContent)")
+    check(len(done) == 1 and len(said[0]) > 20, "%d results, %s" % (len(done), said))
+    check(re.match("async reached a test accuracy of 0.5 after [0-9.]+ s.$", said[0]), said[0])
+    check(
+        any("is not finished: 3 of 4 runs have no result" in s for s in said)
+        and not any("sync ended" in s for s in said if not s.startswith("a")),
+        "a race that was cut off: %s" % said,
+    )
+    paceline(
+        "simulate --method async --target-accuracy 0.9 --target-loss 2 --time 90 --log-dir two "
+        + small
+    )
+    paceline("report two -o two.html")
+    open_page(b, "two.html")
+    text = b.run("document.querySelector('#verdict').textContent")
+    check(
+        "async reached a training loss of 2 after" in text and "did not reach" not in text,
+        "two targets: " + text,
+    )
+
+
 def resolution(b: browser.Browser) -> None:
     """Times of a real race, and of a real run, have no more digits than are known, and the page says how many."""
     small = (

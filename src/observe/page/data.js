@@ -204,11 +204,16 @@ const Data = (() => {
   function readRace(source, files, troubles) {
     const runs = [],
           about = object(files["race.json"] ? parse(files["race.json"], `${source.path}: race.json`, troubles) : null);
-    const names = list(about.entrants).map(e => text(object(e).name, MAX_NAME));
+    const names = list(about.entrants).map(e => text(object(e).name, MAX_NAME)), finished = new Set();
     for (const line of lines(files["results.jsonl"], `${source.path}: results.jsonl`, troubles)) {
       const name = text(line.entrant, MAX_NAME);
       if (name && !names.includes(name)) names.push(name);
+      finished.add(`${names.indexOf(name) + 1} ${num(line.seed)}`);
     }
+    const all = names.length * whole(about.seeds);
+    if (finished.size < all)
+      troubles.push(`The race in ${text(source.path, 300)} is not finished: ${all - finished.size} of ${all} runs ` +
+        `have no result. paceline race --resume goes on with it.`);
     const info = object(files["run.json"] ? parse(files["run.json"], `${source.path}: run.json`, troubles) : null);
     const race = standings(about), clock = about.real === true ? "real" : "virtual", histories = new Map();
     const historyOf = key => { /* each is read once, for all seeds */
@@ -221,7 +226,7 @@ const Data = (() => {
     for (const file of Object.keys(files).sort()) {
       const m = /^points-(\d+)-seed(\d+)\.jsonl$/.exec(file);
       const name = m ? names[Number(m[1]) - 1] : null;
-      if (!name) continue;
+      if (!name || !finished.has(`${Number(m[1])} ${Number(m[2])}`)) continue;
       const h = historyOf(`history-${m[1]}.json`), mine = h && h.options.seed === m[2] ? h : null;
       runs.push(makeRun(mine, points(lines(files[file], `${source.path}: ${file}`, troubles)), mine ? {} : info,
         { name, seed: m[2], path: text(source.path, 300), kind: "race", entrant: name, race, clock,
@@ -288,8 +293,9 @@ const Data = (() => {
    * own numbers. */
   function makeGroup(name, runs, metricName) {
     const metric = METRICS[metricName], o = runs[0].options;
-    const other =
-      METRICS[metricName === "accuracy" && !(metric.target(o) > 0) && METRICS.loss.target(o) > 0 ? "loss" : metricName];
+    /* of two targets the one that was met ended the run */
+    const aims = [metric, ...(metricName === "accuracy" ? [METRICS.loss] : [])].filter(m => m.target(o) > 0),
+          other = aims.find(m => runs.some(r => reached(r, m, m.target(o)))) || aims[0] || metric;
     const target = other.target(o) > 0 ? other.target(o) : NaN;
     const standing = (runs[0].race && runs[0].race.rows.get(name)) || null,
           met = runs.map(r => reached(r, other, target)).filter(Boolean);

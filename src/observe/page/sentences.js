@@ -6,11 +6,14 @@ const Sentences = (() => {
 
   const CLOCKS = { real: "Real run", virtual: "Simulated", recorded: "Replayed recording" };
 
+  const nameOf = path => path.split("/").filter(Boolean).pop() || "";
+
   function workload(load) {
     const run = load.groups[0].runs[0], o = run.options, parts = [],
           n = run.history ? run.history.workers : Number(o.workers);
     if (CLOCKS[load.clock])
-      parts.push(load.race && load.clock === "real" ? "Real race" : load.race ? "Simulated race" : CLOCKS[load.clock]);
+      parts.push(
+        load.race ? `${load.clock === "real" ? "Real" : "Simulated"} race ${nameOf(run.path)}` : CLOCKS[load.clock]);
     if (run.points.some(p => Number.isFinite(p.loss)))
       parts.push(...[o.data, o.model || "model"].filter(x => x && x !== "none"));
     if (n) parts.push(plural(n, "worker"));
