@@ -68,7 +68,9 @@ int cli_predict(int argc, char **argv) {
                  "file is\n"
                  "used). Names of classes, columns, categories and scaling are those of the "
                  "training\n"
-                 "run, so DATA needs the features only: the target may be missing. Examples:\n\n"
+                 "run, so DATA needs the features only: the target may be missing. If values of "
+                 "features\n"
+                 "are missing too, add missing=fill again, as in training. Examples:\n\n"
                  "  paceline train --data csv:flats.csv,target=price,task=regress \\\n"
                  "      --checkpoint saved\n"
                  "  paceline predict saved --data csv:new.csv --out prices.csv\n"};

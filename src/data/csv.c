@@ -27,10 +27,40 @@ static int csv_bad_value(const struct csv *c, const struct csv_text *t, uint64_t
     int rc = pl_fail(why, PL_EDATA, "%s, line %llu: field %s%s is %s%.40s%s%s%s", t->file.path,
                      (unsigned long long)t->line_no, which, name, *field ? "'" : "empty", field,
                      *field ? "'" : "", what, instead);
-    if (why && !c->known && c->role[i] != CSV_TARGET) /* a model that is known needs its columns */
+    bool named = !c->has_names || *c->names.field[i];
+    /* a model that is known needs its columns */
+    if (why && named && !c->known && c->role[i] != CSV_TARGET)
         pl_append(why->text, sizeof why->text, ", or leave the column out with ignore=%.40s",
                   c->has_names ? c->names.field[i] : which);
     return rc;
+}
+
+/* The same for a value that should be a number. */
+static int csv_no_number(const struct csv *c, const struct csv_text *t, uint64_t i,
+                         const char *field, const char *what, const char *instead,
+                         struct pl_why *why) {
+    char number[80];
+    const char *written = csv_written(field);
+    if (!written) return csv_bad_value(c, t, i, field, what, instead, why);
+    snprintf(number, sizeof number, ", a number with %s", written);
+    return csv_bad_value(c, t, i, field, number,
+                         c->known || c->role[i] == CSV_TARGET
+                             ? "; write numbers as 1234.5, with a point and nothing else"
+                             : "; write numbers as 1234.5, with a point and nothing else, make the "
+                               "column one of texts with category=NAME",
+                         why);
+}
+
+/* An index counts up, from any number and with gaps, because rows may have been removed. */
+static int csv_count(struct csv *c, const struct csv_text *t, const char *field,
+                     struct pl_why *why) {
+    double before = c->index;
+    if (csv_real(field, &c->index) && c->index == floor(c->index) && c->index > before)
+        return PL_OK;
+    return csv_bad_value(c, t, 0, field,
+                         ", but a first column without a name is taken for an index, which counts "
+                         "up",
+                         "; to learn from the column, name it in the first line", why);
 }
 
 /* A value of a column of texts: the number of its category. */
@@ -60,8 +90,8 @@ static int csv_decide(struct csv *c, const struct csv_text *t, uint64_t i, const
     (void)strtod(field, &end);
     /* infinity and 1e999 are spelled like numbers, and refused as such */
     if (csv_number(field, &value) || *end == '\0') return PL_OK;
-    if (c->conf->categories == 0)
-        return csv_bad_value(c, t, i, field, ", not a finite number",
+    if (c->conf->categories == 0 || csv_written(field))
+        return csv_no_number(c, t, i, field, ", not a finite number",
                              "; leave out categories=0, replace its values", why);
     int rc = pl_schema_texts(column, why);
     for (uint64_t row = 0; !rc && row < set->n; row++)
@@ -87,10 +117,10 @@ static int csv_feature(struct csv *c, const struct csv_text *t, uint64_t i, cons
     if (missing) return PL_OK;
     if (!csv_number(field, &value) || !isfinite((float)value))
         return c->known
-                   ? csv_bad_value(c, t, i, field,
+                   ? csv_no_number(c, t, i, field,
                                    ", not a finite number as in the rows of the training",
                                    "; replace it, or empty the field and add missing=fill", why)
-                   : csv_bad_value(c, t, i, field,
+                   : csv_no_number(c, t, i, field,
                                    set->n ? ", not a finite number as in the lines above"
                                           : ", not a finite number",
                                    "; replace it, make the column one of texts with "
@@ -98,6 +128,22 @@ static int csv_feature(struct csv *c, const struct csv_text *t, uint64_t i, cons
                                    why);
     *x = (float)value;
     return PL_OK;
+}
+
+static int csv_no_target(const struct csv *c, const struct csv_text *t, uint64_t i,
+                         struct pl_why *why) {
+    const char *name = c->has_names ? c->names.field[i] : "";
+    bool given = *c->conf->target, unnamed = c->has_names && !*name;
+    char which[64] = "";
+    if (*name) snprintf(which, sizeof which, ", '%.40s'", name);
+    return pl_fail(why, PL_EDATA,
+                   "%s, line %llu: the target is missing (field %llu%s%s%s), which missing=fill "
+                   "does not replace; %s%s",
+                   t->file.path, (unsigned long long)t->line_no, (unsigned long long)i + 1,
+                   given ? "" : ", the last one", which, unnamed ? ", without a name" : "",
+                   unnamed ? "if each line ends with a separator, remove it"
+                           : "remove the line or write the target",
+                   given ? "" : "; if another column is the target, add target=NAME");
 }
 
 static int csv_class(struct csv *c, const struct csv_text *t, const char *field, double *y,
@@ -114,7 +160,8 @@ static int csv_class(struct csv *c, const struct csv_text *t, const char *field,
 
 static int csv_row(struct csv *c, const struct csv_text *t, char *line, struct pl_columns *set,
                    struct pl_why *why) {
-    bool bad = false, regress = c->conf->ready.task == PL_TASK_REGRESS;
+    bool regress = c->conf->ready.task == PL_TASK_REGRESS;
+    const char *bad = NULL;
     char *at = line;
     int rc = pl_columns_room(set, why);
     if (rc) return pl_fail_in(why, rc, t->file.path);
@@ -122,17 +169,17 @@ static int csv_row(struct csv *c, const struct csv_text *t, char *line, struct p
     uint64_t i = 0;
     for (; at && i < c->n_fields && !rc; i++) {
         const char *field = csv_field(c->sep, &at, &bad);
-        if (bad) return csv_bad(t, why, "a quoted field does not end before the next separator");
+        if (bad) return csv_bad(t, why, bad);
         if (c->role[i] >= 0)
             rc = csv_feature(c, t, i, field, set, &x[c->role[i]], why);
         else if (c->role[i] == CSV_TARGET && (regress ? csv_missing(field) : !*field))
-            rc = csv_bad(t, why,
-                         "the target is missing, which missing=fill does not replace; remove the "
-                         "line or write the target");
+            rc = csv_no_target(c, t, i, why);
+        else if (c->role[i] == CSV_INDEX)
+            rc = csv_count(c, t, field, why);
         else if (c->role[i] == CSV_TARGET && !regress)
             rc = csv_class(c, t, field, &set->y[set->n], why);
         else if (c->role[i] == CSV_TARGET && !csv_number(field, &set->y[set->n]))
-            rc = csv_bad_value(c, t, i, field, ", not a finite number",
+            rc = csv_no_number(c, t, i, field, ", not a finite number",
                                "; leave out task=regress to predict classes", why);
     }
     if (rc) return rc;
@@ -262,6 +309,7 @@ static int csv_open(const void *conf, uint64_t seed, struct pl_data *data, struc
     struct pl_columns train = {0}, test = {0}, *both[2] = {&train, &test};
     if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "csv needs a file: csv:FILE");
     int rc = csv_read(&table, c->file, &train, why);
+    if (table.has_index) table.role[0] = CSV_IGNORED; /* whatever the test rows have there */
     if (!rc && c->test[0]) rc = csv_read(&table, c->test, &test, why);
     if (!rc && c->ready.task == PL_TASK_CLASSIFY) rc = csv_ascend(&table, both, why);
     if (!rc) rc = pl_columns_give(data, &train, &test, &c->ready, seed, c->file, why);

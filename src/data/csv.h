@@ -28,6 +28,7 @@ struct csv_text {
     char *line; /* [room], without its end */
     size_t length, room;
     uint64_t line_no;
+    bool after_cr; /* the last byte ended a line; a LF now belongs to it */
 };
 
 /* The fields of one line. */
@@ -38,7 +39,7 @@ struct csv_fields {
 };
 
 /* What a field of each line is: the number of a column of the schema, or one of these. */
-enum { CSV_TARGET = -1, CSV_IGNORED = -2 };
+enum { CSV_TARGET = -1, CSV_IGNORED = -2, CSV_INDEX = -3 };
 
 /* The table, over both files. */
 struct csv {
@@ -50,21 +51,23 @@ struct csv {
     bool has_names;           /* which holds names */
     int64_t *role;            /* [n_fields] */
     uint64_t n_fields;
-    bool has_index;
+    bool has_index; /* the first field, which is left out if its values count up: */
+    double index;   /* the last one */
     struct pl_names classes;
 };
 
-/* Reads the next line that is neither blank nor a comment, without its end and without a mark of
- * UTF-8 before the first. */
+/* Reads the next line that is neither blank nor a comment, without its end (LF, CR LF or CR) and
+ * without a mark of UTF-8 before the first. */
 int csv_line(struct csv_text *t, bool *more, struct pl_why *why);
 int csv_bad(const struct csv_text *t, struct pl_why *why, const char *what);
 
-/* The separator that occurs most often in the line, outside quotes. */
+/* The separator that occurs most often in the line, outside quotes. Commas that all lie between
+ * digits are decimal commas if there are semicolons. */
 char csv_guess(const char *line);
 
 /* Cuts the next field off the line at *at: unquoted, without blanks around it, ended by a zero in
- * place. *at is NULL after the last. */
-const char *csv_field(char sep, char **at, bool *bad);
+ * place. *at is NULL after the last. If the field is damaged, *bad becomes what is wrong. */
+const char *csv_field(char sep, char **at, const char **bad);
 
 /* Cuts a copy of the line into fields; free with csv_fields_free. */
 int csv_cut(const struct csv_text *t, char sep, const char *line, struct csv_fields *out,
@@ -75,6 +78,9 @@ void csv_fields_free(struct csv_fields *f);
 bool csv_real(const char *text, double *value);
 /* The same, or true or false. */
 bool csv_number(const char *text, double *value);
+/* What keeps a text from being a number that otherwise looks like one, as 0,9 or 1,234.5 or $5 or
+ * 7%; NULL if it does not. */
+const char *csv_written(const char *text);
 /* Whether the field stands for no value. */
 bool csv_missing(const char *text);
 

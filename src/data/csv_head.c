@@ -10,9 +10,11 @@
 #define CSV_LIST 400  /* bytes of a list of names in a message */
 #define CSV_LOOK 1000 /* names that are compared with each other */
 
-/* The names of an index: pandas writes none, and calls one that it read "Unnamed: 0". */
+/* What a first column without a name is called, as pandas calls it. It is that of an index. */
+static char csv_unnamed[] = "Unnamed: 0";
+
 static bool csv_is_index(const char *name) {
-    return !*name || strcmp(name, "Unnamed: 0") == 0;
+    return strcmp(name, csv_unnamed) == 0;
 }
 
 /* What a line of names could be: how many fields are numbers, whether those are 0, 1, 2, … in
@@ -90,7 +92,6 @@ static const char *csv_list(char text[CSV_LIST], const struct csv_fields *f) {
             pl_append(text, CSV_LIST, ", …");
             break;
         }
-        /* the index that pandas writes has no name */
         const char *name = f->field[i][0] ? f->field[i] : "(unnamed)";
         pl_append(text, CSV_LIST, "%s%.30s", i ? ", " : "", name);
     }
@@ -128,19 +129,21 @@ static int csv_roles(struct csv *c, const struct csv_text *t, bool names, struct
         char number[32];
         snprintf(number, sizeof number, "%llu", (unsigned long long)i + 1);
         const char *name = names ? f->field[i] : number;
-        bool index = names && i == 0 && csv_is_index(name);
-        c->has_index |= index;
         if (i == target)
             c->role[i] = CSV_TARGET;
-        else
-            c->role[i] = index || csv_in_list(conf->ignore, name) ? CSV_IGNORED : 0;
+        else if (csv_in_list(conf->ignore, name))
+            c->role[i] = CSV_IGNORED;
+        else if (names && i == 0 && csv_is_index(name) && !csv_in_list(conf->category, name))
+            c->role[i] = CSV_INDEX;
+        c->has_index |= c->role[i] == CSV_INDEX;
         n_columns += c->role[i] == 0;
     }
     if (n_columns == 0)
         return csv_bad(t, why,
                        c->has_index ? "there is no column left to learn from: the first one was "
-                                      "taken for an index, because of its name; give it another"
+                                      "taken for an index, because it has no name; name it"
                                     : "there is no column left to learn from");
+    c->index = -INFINITY;
     int rc = pl_schema_columns(c->schema, n_columns, why);
     c->schema->n_fields = c->n_fields;
     c->schema->target = target;
@@ -221,7 +224,9 @@ int csv_head(struct csv *c, const struct csv_text *t, const char *first, const c
     struct csv_fields a = {0}, b = {0};
     if (!c->sep) c->sep = c->conf->sep == CSV_SEP_AUTO ? csv_guess(first) : sep[c->conf->sep];
     int rc = csv_cut(t, c->sep, first, &a, why);
-    if (!rc && second) rc = csv_cut(t, c->sep, second, &b, why);
+    if (!rc && !*a.field[0]) a.field[0] = csv_unnamed;
+    /* the second line only helps to guess; if it is damaged, csv_row says so */
+    if (!rc && second) (void)csv_cut(t, c->sep, second, &b, NULL);
     if (!rc && c->role && c->names.n > 0 && csv_same(&a, &c->names))
         *names = c->has_names;
     else if (!rc)

@@ -49,6 +49,35 @@ TEST(test_same_numbers) {
     free(again);
 }
 
+/* An index that the training left out is left out of new rows, whether it counts up or not. */
+TEST(test_index) {
+    static const char train[] = ",b,y\n0,5,0\n1,6,1\n2,8,0\n";
+    static const char *const rows[] = {",b\n9,8\n3,6\n", "b\n8\n6\n", ",b,y\nx,8,\n,6,\n",
+                                       "Unnamed: 0,b\n0.5,8\n0.1,6\n"};
+    folder_write("t.csv", train, sizeof train - 1);
+    char *text = schema_of(spec_of("csv", "t.csv", ",share=0,scale=no"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct pl_data *d = NULL;
+        const uint32_t index[] = {0, 1};
+        float x[2];
+        uint16_t label[2];
+        folder_write("t.csv", rows[i], strlen(rows[i]));
+        if (pl_data_open_as(spec_of("csv", "t.csv", ""), 1, text, &d, &why))
+            fail_msg("%s: %s", rows[i], why.text);
+        assert_true(d->n_test == 2 && d->dim == 1);
+        pl_data_rows(d, true, index, 2, x, label);
+        assert_true(x[0] == 8 && x[1] == 6);
+        pl_data_free(d);
+    }
+    struct pl_data *d = NULL;
+    folder_write("t.csv", "b\n5,5\n", 6);
+    assert_int_equal(pl_data_open_as(spec_of("csv", "t.csv", ",sep=semicolon"), 1, text, &d, &why),
+                     PL_EDATA);
+    assert_non_null(strstr(why.text, "is '5,5', a number with a decimal comma"));
+    assert_true(!strstr(why.text, "category=") && !strstr(why.text, "ignore="));
+    free(text);
+}
+
 static void refused(const char *spec, const char *text) {
     struct pl_data *d = NULL;
     why.text[0] = '\0';

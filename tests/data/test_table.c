@@ -2,35 +2,7 @@
  * their own. What is written comes back, and every kind of damage is refused with a sentence. Files
  * are written to a fresh directory. */
 #include "base/rng.h"
-#include "data/data.h"
-#include "folder.h"
-#include "opened.h"
-
-static struct pl_why why;
-
-static void write_text(const char *name, const char *text) {
-    folder_write(name, text, strlen(text));
-}
-
-/* Opens "KIND:DIR/FILE" and what follows. */
-static int open_set(const char *kind, const char *name, const char *more, struct pl_data **data) {
-    char spec[1500];
-    why.text[0] = '\0';
-    snprintf(spec, sizeof spec, "%s:%s%s", kind, folder_path(name), more);
-    return pl_data_open(spec, 1, data, &why);
-}
-
-static struct pl_data *opened(const char *kind, const char *name, const char *more) {
-    struct pl_data *data = NULL;
-    if (open_set(kind, name, more, &data)) fail_msg("%s%s: %s", name, more, why.text);
-    return own(data, close_data);
-}
-
-static void refused(const char *kind, const char *name, const char *more, const char *words) {
-    struct pl_data *data = NULL;
-    if (open_set(kind, name, more, &data) == 0) fail_msg("%s%s was accepted", name, more);
-    if (!strstr(why.text, words)) fail_msg("\"%s\" lacks \"%s\"", why.text, words);
-}
+#include "tables.h"
 
 /* --- CSV ----------------------------------------------------------------------------------- */
 
@@ -93,7 +65,11 @@ TEST(test_csv_damaged) {
         {"a,b\n1,2\n3\n", "", "line 3: fewer than 2 fields"},
         {"a,b\n1,2\n3,4,5\n", "", "line 3: more than 2 fields"},
         {"a,b\n1,2\n,4\n", "", "line 3: field 1 ('a') is empty; add missing=fill"},
-        {"a,b\n1,2\n3,\n", "", "line 3: the target is missing"},
+        {"a,b\n1,2\n3,\n", "", "line 3: the target is missing (field 2, the last one, 'b'), which"},
+        {"a,b,\n1,2,\n", "",
+         "line 2: the target is missing (field 3, the last one, without a name), which"},
+        {"a,b,\n1,2,\n", "", "does not replace; if each line ends with a separator, remove it; if"},
+        {"1,2,\n3,4,\n", "", "(field 3, the last one), which"},
         {"a,b\n1,2\nnan,4\n", "", "field 1 ('a') is 'nan'; add missing=fill"},
         {"a,b\n1,2\n1e999,4\n", "", "not a finite number"},
         {"a,b\n1,2\n1e39,4\n", "", "not a finite number"},
@@ -104,7 +80,7 @@ TEST(test_csv_damaged) {
         {"a,b\ninf,4\n1,2\n", "", "not a finite number"},
         {"price,b\n1,2\n3,2\n", ",target=pirce",
          "has no column 'pirce' to predict; did you mean 'price'? Its columns are price, b"},
-        {",a,price\n0,1,x\n1,2,y\n", ",target=pirce", "Its columns are (unnamed), a, price"},
+        {",a,price\n0,1,x\n1,2,y\n", ",target=pirce", "Its columns are Unnamed: 0, a, price"},
         {"a,b,a\n1,2,3\n3,2,4\n", ",target=a", "has two columns called 'a'"},
         {"a,b\n1,2\nx,3\n", "", "field 1 ('a') is 'x', not a finite number as in the lines above"},
         {"a,b\nx,2\ny,3\n", ",categories=0", "leave out categories=0"},
@@ -112,10 +88,13 @@ TEST(test_csv_damaged) {
         {"1,2\n3,4\n", ",target=c", "give the column's number"},
         {"a,b\n1,2\n3,4\n", ",ignore=a", "no column left to learn from"},
         {",b\n1,2\n3,4\n", ",task=regress", "the first one was taken for an index"},
-        {"a,b\n1,2\n3,\n", ",task=regress,missing=fill", "line 3: the target is missing, which"},
+        {"a,b\n1,2\n3,\n", ",task=regress,missing=fill",
+         "(field 2, the last one, 'b'), which missing=fill does"},
         {"a\n1\n2\n", "", "no column left"},
-        {"a,b\n\"1,2\n3,4\n", "", "quoted field does not end"},
-        {"a,b\n\"1\"x,2\n3,4\n", "", "quoted field does not end"},
+        {"a,b\n\"1,2\n3,4\n", "", "line 2: a quoted field does not end on its line; line breaks"},
+        {"a,b\n\"x\ny\",2\n", "", "line 2: a quoted field does not end on its line; line breaks"},
+        {"\"a\nb\",c\n1,2\n", "", "line 1: a quoted field does not end on its line; line breaks"},
+        {"a,b\n\"1\"x,2\n3,4\n", "", "quoted field does not end before the next separator"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         write_text("bad.csv", row[i].text);
