@@ -88,8 +88,9 @@ storm: setup ## kill, stop and lie to real runs of every method (FAULTS=10000; t
 	@$(compile) $(BUILD) --parallel $(JOBS) --target paceline test_storm_processes
 	@PACELINE=$(BUILD)/paceline STORM_FAULTS=$(FAULTS) $(BUILD)/tests/test_storm_processes
 
-pages: setup-test build ## open random pages in a browser (PAGES=200)
-	@SOURCE_DIR=. PACELINE=$(BUILD)/paceline PAGES=$(PAGES) sh tests/observe/pages.sh
+pages: setup-test build ## open random pages in a browser (PAGES=200; LIMIT=2: seconds for each)
+	@SOURCE_DIR=. PACELINE=$(BUILD)/paceline PAGES=$(PAGES) $(if $(LIMIT),PAGES_LIMIT=$(LIMIT)) \
+	    sh tests/observe/pages.sh
 
 storm-seeds: setup ## whole runs on a virtual clock with faults by seed (SEEDS=100000, FROM=1)
 	@$(configure) -B $(BUILD)

@@ -13,11 +13,12 @@ make_hosts 1 2 3 4
 # last worker or the standby does not reach the server directly.
 pace=0.1 # seconds per task: most of the time is spent waiting
 more=
-follows=
+saved=$work/saved
+follows="--checkpoint $saved --checkpoint-every 1"
 stall_worker=
 stall_standby=
 begin() { # host …
-    rm -f "$work"/*.err "$work"/*.out "$work"/*.json
+    rm -rf "$saved" "$work"/*.err "$work"/*.out "$work"/*.json
     # shellcheck disable=SC2086
     on s "$paceline" serve --data digits --model softmax --method async --workers $# \
         --delay "const:t=$pace" --updates 1000000 --min-workers $# --json --listen 10.77.0.1:7070 \
@@ -61,11 +62,21 @@ finish() { # process
     wait "$1" || fail "$(said)"
 }
 
+# Waits until the server that saves after each update has made so many after $took.
+goes_on() { # updates
+    n=0
+    until [ "$(readlink "$saved/latest" | tr -cd 0-9)" -ge $((took + $1)) ] 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1800 ] || fail "not $1 updates after $took: $(said)"
+        sleep 0.1
+    done
+}
+
 # The standby has taken over: all workers are there, and the server has made no more updates.
 check_replaced() {
     for w in 1 2 3; do await "$work/$w.out" "joined https://10.77.0.11:7070"; done
     took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
-    sleep 1
+    goes_on 20 # the server has had the time for some
     finish "$first"
     made=$(updates first) # each worker had at most one result, whose update nobody has seen
     [ "$made" -le $((took + 3)) ] || fail "$made updates, replaced after $took: $(said)"
@@ -114,8 +125,8 @@ await "$work/second.err" "does not answer"
 kill -9 "$worker_1"
 await "$work/second.err" "the run begins with [12] of 3 workers"
 for w in 2 3; do await "$work/$w.out" "joined https://10.77.0.11:7070"; done
-sleep 1
 took=$(sed -n 's/.*takes over after update \([0-9]*\).*/\1/p' "$work/second.err")
+goes_on 1
 finish "$second"
 [ "$(updates second)" -gt "$took" ] || fail "$(said)"
 
@@ -130,22 +141,10 @@ check_seen() { # number of workers
     done
 }
 
-# Waits until the server that saves after each update has made one after that.
-goes_on() {
-    n=0
-    while [ "$(readlink "$saved/latest")" = "checkpoint-$(printf %010d "$took").safetensors" ]; do
-        n=$((n + 1))
-        [ $n -lt 1800 ] || fail "no update after $took: $(said)"
-        sleep 0.1
-    done
-}
-
 echo "-- the server dies in the middle of an upload, and of a copy"
 for half in upload copy; do
     [ $half = upload ] && stall_worker="up 20000" # a result has 2.6 kB, and a copy 15
     [ $half = copy ] && stall_standby="down 150000"
-    saved=$work/saved.$half
-    follows="--checkpoint $saved --checkpoint-every 1"
     begin 2 3 4
     await "$work/stall.out" "stalled"
     kill -9 "$first"
@@ -153,14 +152,13 @@ for half in upload copy; do
     stall_worker='' stall_standby=''
     check_seen 3
     for w in 1 2 3; do await "$work/$w.out" "joined https://10.77.0.11:7070"; done
-    goes_on
+    goes_on 1
     finish "$second"
     [ "$(updates second)" -gt "$took" ] || fail "$(said)"
     fates "$work/second.json"
 done
 
 echo "-- the standby dies too, before its first update, and is started again"
-saved=$work/saved
 follows="--min-workers 3 --checkpoint $saved" # it waits for the worker of host 3
 begin 2 2 3
 line 3 down
@@ -179,7 +177,7 @@ pids="$pids $third"
 line 3 up
 check_seen 3
 for w in 1 2 3; do await "$work/third.err" "worker $w joined"; done
-goes_on
+goes_on 1
 finish "$third"
 [ "$(updates third)" -gt "$took" ] || fail "$(said)"
 fates "$work/third.json"

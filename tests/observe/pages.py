@@ -1,5 +1,6 @@
 """Random pages in a real browser: none may write to its console, and the slowest load is reported. The argument is how
-many, the second the first seed; tests/observe/pages.sh starts it."""
+many, the second the first seed; tests/observe/pages.sh starts it. A page whose load takes longer than PAGES_LIMIT
+seconds is bad, if that is set: `make pages LIMIT=2`, on a machine that has nothing else to do."""
 import json
 import os
 import random
@@ -234,6 +235,7 @@ def main() -> int:
         print("skipped: chromium is not installed (make setup-test)")
         return 77
     n, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    limit = float(os.environ.get("PAGES_LIMIT", "inf"))
     here = tempfile.mkdtemp()
     os.chdir(here)
     b = browser.Browser()
@@ -243,6 +245,8 @@ def main() -> int:
         for page in range(first, first + n):
             took, wrong = one(b, random.Random(page), page, bases)
             times.append(took)
+            if took > limit:
+                wrong.append("%.2f s to load" % took)
             if wrong:
                 bad += 1
                 print("page %d: %s" % (page, wrong[:3]))

@@ -285,7 +285,7 @@ class Exact(unittest.TestCase):
 
         def work(role: pl.Role) -> Tuple[int, Any]:
             model = net()
-            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role, time=0.2)
+            opt = pl.Optimizer(SGD(model.parameters(), lr=0.1), model, "sync", role=role, time=600)
             steps = 0
             while not opt.ended:
                 opt.zero_grad()
@@ -294,6 +294,7 @@ class Exact(unittest.TestCase):
                 CROSS_ENTROPY(model(x), y).backward()
                 server = opt._session.server
                 assert server is not None
+                opt._session._end()
                 while server.alive:  # the run ends, and its server is gone
                     time.sleep(0.01)
                 opt.step()

@@ -193,7 +193,7 @@ class Local(unittest.TestCase):
                     p.grad.mul_(-10 if role.rank == 2 else 1)
                 opt.step(loss, samples=64)
                 if role.rank < 2 and opt.version > 20:
-                    attacked.wait(60)
+                    attacked.wait(600)
                 elif opt.summary()["results"] > 3 or opt.ended:
                     attacked.set()
             opt.close()

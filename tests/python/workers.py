@@ -112,7 +112,7 @@ def together(n: int, work: Callable[[pl.Role], Any], far: bool = False) -> List[
         t.start()
     for _ in threads:
         try:
-            ended.get(timeout=2 if failed else 60)
+            ended.get(timeout=2 if failed else 600)
         except queue.Empty:
             assert failed, "a worker hangs"
     if failed:

@@ -75,7 +75,7 @@ $daemon munged --force --foreground --key-file="$work/munge.key" --socket="$work
     >out 2>&1 9<&- &
 pids="$!"
 tries=0
-until [ -S munge.socket ] || [ $tries = 50 ]; do
+until [ -S munge.socket ] || [ $tries = 600 ] || ! kill -0 "$pids" 2>/dev/null; do
     sleep 0.1
     tries=$((tries + 1))
 done
@@ -86,7 +86,7 @@ pids="$pids $controller"
 $daemon slurmd -D -N "$host" >out.slurmd 2>&1 9<&- &
 pids="$pids $!"
 tries=0
-until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 150 ] ||
+until sinfo -h -o %t 2>/dev/null | grep -q idle || [ $tries = 600 ] ||
     ! kill -0 $controller 2>/dev/null; do
     sleep 0.2
     tries=$((tries + 1))

@@ -131,7 +131,7 @@ PY
 
 echo "-- pages of the server, and metrics of the dashboard"
 "$paceline" train --delay const:t=0.005 --data digits --model softmax --method gossip-pull \
-    --workers 3 --time 60 --quiet --eval-every 0.2 --metrics 127.0.0.1:0 \
+    --workers 3 --time 3600 --quiet --eval-every 0.2 --metrics 127.0.0.1:0 \
     --checkpoint "$work/saved" --checkpoint-every 1s \
     >"$work/out" 2>"$work/err" &
 server=$!
@@ -141,7 +141,7 @@ until url=http://127.0.0.1:$(sed -n 's/.*metrics are served on port //p' "$work/
     curl -sf "$url/metrics" >"$work/page" &&
     grep -q checkpoint_last "$work/page" && grep -q consensus "$work/page"; do
     n=$((n + 1))
-    [ $n -lt 600 ] || fail "no metrics: $(cat "$work/err" "$work/page")"
+    [ $n -lt 1200 ] || fail "no metrics: $(cat "$work/err" "$work/page")"
     sleep 0.1
 done
 while read -r path; do
@@ -242,7 +242,7 @@ for version in 1 2; do
     n=0
     until [ "$(grep -c "worker 1 left" "$work/spots.err")" = "$version" ]; do
         n=$((n + 1))
-        [ $n -lt 600 ] || fail "$(cat "$work/spots.err")"
+        [ $n -lt 1200 ] || fail "$(cat "$work/spots.err")"
         sleep 0.1
     done
 done
@@ -264,7 +264,16 @@ cat >"$work/bin/hostname" <<'SH'
 echo localhost
 SH
 chmod +x "$work/bin/hostname"
-free=$($python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+free=$($python - <<'PY'
+import contextlib, random, socket
+while True:  # a port that the system gives to nobody who does not ask for it by its number
+    port = random.SystemRandom().randrange(10000, 32000)
+    with socket.socket() as s, contextlib.suppress(OSError):
+        s.bind(("", port))
+        print(port)
+        break
+PY
+)
 (cd "$work/job" && exec env PATH="$work/bin:$PATH" SLURM_JOB_ID=7 SLURM_NTASKS=2 \
     PACELINE=https://nowhere:1 PACELINE_BIN="$paceline" PACELINE_PORT="$free" \
     bash "$files/slurm.sh") >"$work/slurm.out" 2>&1 &
