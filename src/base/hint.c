@@ -32,6 +32,7 @@ static const struct hint {
     {"option", "l2", "--weight-decay"},
     {"option", "batch-size", "--batch"},
     {"option", "batch_size", "--batch"},
+    {"option", "batchsize", "--batch"},
     {"option", "num-workers", "--workers"},
     {"option", "nproc", "--workers"},
     {"option", "nproc-per-node", "--workers"},
@@ -47,15 +48,21 @@ static const struct hint {
     {"option", "max-time", "--time"},
     {"option", "dataset", "--data"},
     {"option", "data-dir", "--data"},
+    {"option", "train-data", "--data csv:FILE,test=FILE"},
+    {"option", "val-split", "--data csv:FILE,share=0.2, which holds out that share of the rows"},
+    {"option", "shuffle", "--sampling epoch, which draws batches in shuffled passes"},
     {"option", "arch", "--model"},
     {"option", "network", "--model"},
     {"option", "hidden", "--model mlp:hidden=256"},
     {"option", "algorithm", "--method"},
     {"option", "strategy", "--method"},
+    {"option", "methods", "--method; a race takes several as words: paceline race sync async"},
     {"option", "k", "--method kasync:k=2"},
     {"option", "staleness", "--method ssp:s=3"},
     {"option", "backend", "--transport"},
     {"option", "accuracy", "--target-accuracy"},
+    {"option", "accuracy-target", "--target-accuracy"},
+    {"option", "loss-target", "--target-loss"},
     {"option", "loss", "--target-loss to end at a loss; --model decides which loss it is"},
     {"option", "logdir", "--log-dir"},
     {"option", "tensorboard", "--log-dir"},
@@ -110,10 +117,18 @@ static const struct hint {
     {"data", "*.libsvm", "--data libsvm:%s"},
     {"model", "logistic", "--model softmax"},
     {"model", "resnet", "--model cnn (a ResNet of PyTorch: docs/from-ddp.md)"},
+    {"model", "resnet18", "--model cnn (a ResNet of PyTorch: docs/from-ddp.md)"},
+    {"model", "resnet34", "--model cnn (a ResNet of PyTorch: docs/from-ddp.md)"},
+    {"model", "resnet50", "--model cnn (a ResNet of PyTorch: docs/from-ddp.md)"},
+    {"model", "resnet101", "--model cnn (a ResNet of PyTorch: docs/from-ddp.md)"},
     {"model", "transformer", "a model of PyTorch: docs/from-ddp.md"},
     {"delay", "normal", "--delay lognormal"},
     {"delay", "#", "--delay const:t=%s"},
     {"delay", "uniform", "--delay trace:FILE"},
+    {"key", "momentum", "--optim momentum:beta=0.9"},
+    {"key", "nesterov", "--optim nesterov"},
+    {"key", "lr", "--lr"},
+    {"key", "weight_decay", "--weight-decay"},
     {"command", "resume", "paceline train --checkpoint DIR --resume auto"},
     {"command", "continue", "paceline train --checkpoint DIR --resume auto"},
     {"command", "run", "paceline train"},
@@ -210,6 +225,30 @@ const char *pl_nearest(const char *word, const char *const *names, size_t n) {
         }
     }
     return best;
+}
+
+/* The letters of a unit of time that stay of its n; 0: it is none. */
+static size_t hint_unit(const char *word, size_t n) {
+    static const char *const words[] = {"sec", "min", "hour", "hr", "day"};
+    if (n == 1 || (n == 2 && strncmp(word, "ms", 2) == 0)) return n;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (n >= strlen(words[i]) && strncmp(word, words[i], strlen(words[i])) == 0) return 1;
+    return 0;
+}
+
+bool pl_hint_unspaced(const char *text, char *out, size_t max) {
+    *out = '\0';
+    if (!strchr(text, ' ')) return false;
+    while (*text) {
+        size_t digits = strspn(text, "0123456789."), letters = 0;
+        const char *unit = text + digits + strspn(text + digits, " ");
+        while (isalpha((unsigned char)unit[letters])) letters++;
+        size_t stay = hint_unit(unit, letters);
+        if (digits == 0 || stay == 0 || strlen(out) + digits + stay >= max) return false;
+        pl_append(out, max, "%.*s%.*s", (int)digits, text, (int)stay, unit);
+        text = unit + letters + strspn(unit + letters, " ");
+    }
+    return true;
 }
 
 bool pl_hint_names(char *out, size_t max, const char *words, const char *const *names, size_t n) {

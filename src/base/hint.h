@@ -13,6 +13,10 @@ bool pl_hint_find(const char *kind, const char *word, char *out, size_t max);
 /* Returns the closest of names[n] to `word`, or NULL if none is close. */
 const char *pl_nearest(const char *word, const char *const *names, size_t n);
 
+/* Writes a time without its blanks, and with its units in short, to out[max]: 1h30m for
+ * "1 hour 30 min". Returns false if the text has no blanks or is not a time. */
+bool pl_hint_unspaced(const char *text, char *out, size_t max);
+
 /* Appends `words` and the names to out[max], with commas between them, if they are few. Returns
  * whether they are. */
 bool pl_hint_names(char *out, size_t max, const char *words, const char *const *names, size_t n);

@@ -227,7 +227,9 @@ static int opt_bad(const struct pl_opt *opt, const char *value, struct pl_why *w
     double x;
     pl_opt_accepts(opt, accepts, sizeof accepts);
     if (opt->type == PL_TYPE_INT || opt->type == PL_TYPE_REAL)
-        if (opt_as_number(opt, value, number, sizeof number) && opt_number(opt, number, &x))
+        if ((opt_as_number(opt, value, number, sizeof number) ||
+             pl_hint_unspaced(value, number, sizeof number)) &&
+            opt_number(opt, number, &x))
             snprintf(meant, sizeof meant, "; did you mean %s?", number);
     return pl_fail(why, PL_EUSAGE, "%s=%.60s is not accepted; %s takes %s%s", opt->name, value,
                    opt->name, accepts, meant);
@@ -328,8 +330,10 @@ int pl_opt_set(const struct pl_opt *opts, void *conf, const char *key, const cha
         if (strcmp(o->name, key) == 0) return opt_store(o, conf, value, n_workers, why);
         if (n < 64) names[n++] = o->name;
     }
-    if (n == 0)
-        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; none are accepted", key);
+    char hint[PL_TEXT_MAX] = "none are accepted";
+    if (n == 0 && pl_hint_find("key", key, hint, sizeof hint))
+        return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; use %s", key, hint);
+    if (n == 0) return pl_fail(why, PL_EUSAGE, "there is no option '%.40s'; %s", key, hint);
     const char *near = pl_nearest(key, names, n);
     int rc = pl_fail(why, PL_EUSAGE, "there is no option '%.40s'", key);
     if (near && why) pl_append(why->text, sizeof why->text, "; did you mean '%s'?", near);

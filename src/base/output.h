@@ -32,8 +32,8 @@ int pl_output_end(struct pl_output *o, int rc, struct pl_why *why);
 /* All of that: replaces the file `path` by one with n bytes. */
 int pl_output_write(const char *path, const void *from, size_t n, struct pl_why *why);
 
-/* Fails because the folder `path` could not be created, as errno says. `what` is what it is called.
- * If a folder above it is missing, the message names that. */
+/* Fails because the folder or file `path` could not be created, as errno says. `what` is what it is
+ * called. If a folder above it is missing, the message names that. */
 int pl_output_no_folder(const char *what, const char *path, struct pl_why *why);
 
 /* Whether `name` is one of a temporary file; *front is the length of the name it would get. */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 static inline double pl_seconds(uint64_t ns) {
-    return (double)ns * 1e-9;
+    return (double)ns / 1e9; /* the nearest to what it was made of: 1.2 for 1.2 s */
 }
 
 static inline uint64_t pl_ns(double seconds) {

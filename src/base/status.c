@@ -2,9 +2,10 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/output.h"
 
 const char *pl_status_text(int status) {
     switch (status) {
@@ -38,10 +39,12 @@ int pl_fail_in(struct pl_why *why, int status, const char *prefix) {
 }
 
 int pl_fail_create(struct pl_why *why, const char *what, const char *path) {
-    bool exists = errno == EEXIST;
-    return pl_fail(why, PL_EIO, "%s file '%.200s' %s%s", what, path,
-                   exists ? "already exists and will not be overwritten; " : "cannot be created: ",
-                   exists ? "choose another name" : strerror(errno));
+    char file[64];
+    snprintf(file, sizeof file, "%s file", what);
+    if (errno != EEXIST) return pl_output_no_folder(file, path, why);
+    return pl_fail(why, PL_EIO,
+                   "%s '%.200s' already exists and will not be overwritten; choose another name",
+                   file, path);
 }
 
 void pl_append(char *out, size_t max, const char *fmt, ...) {

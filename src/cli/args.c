@@ -307,6 +307,12 @@ static void args_say_twice(const struct args_search *s) {
     if (pl_rank() <= 0) cli_say(NULL, 1, sentence);
 }
 
+/* Options that were given the value 0, whose meaning depends on the others. */
+struct args_zero {
+    bool updates;
+    const char *target; /* which of args_targets, or NULL */
+};
+
 /* 0 means no limit, which only makes sense if there is another one. */
 static int args_zero_updates(pl_setup *setup) {
     if (cli_number(setup, "updates") > 0 || cli_number(setup, "time") > 0 ||
@@ -316,13 +322,42 @@ static int args_zero_updates(pl_setup *setup) {
                                "least 1, or another limit, such as --time 60");
 }
 
+static const char *const args_targets[] = {"target-accuracy", "target-loss"};
+
+/* A target of 0 removes the one that a saved run or the demo has; elsewhere it is a mistake. */
+static int args_zero_target(const struct cli_args *a, pl_setup *setup, const char *target) {
+    char resume[ARGS_MESSAGE] = "";
+    pl_setup_get(setup, "resume", resume, sizeof resume);
+    if (a->restores || resume[0]) return CLI_OK;
+    return cli_fail(CLI_USAGE, "--%s takes %s; leave it out to run without this target", target,
+                    target == args_targets[0] ? "a share above 0, up to 1, such as 0.9 or 90%"
+                                              : "a number above 0, such as 0.1");
+}
+
+static int args_set(const struct args_search *s, const char *value, pl_setup *setup,
+                    struct args_zero *zero) {
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)s->n, s->name);
+    double before = cli_number(setup, key); /* of the demo */
+    int rc = pl_setup_set(setup, key, value);
+    if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
+    if (cli_number(setup, key) != 0) return CLI_OK;
+    if (strcmp(key, "lr") == 0)
+        return cli_fail(CLI_USAGE, "--lr takes a number above 0; leave it out to use the "
+                                   "method's own learning rate");
+    zero->updates = zero->updates || strcmp(key, "updates") == 0;
+    for (int i = 0; i < 2; i++)
+        if (strcmp(key, args_targets[i]) == 0 && !(before > 0)) zero->target = args_targets[i];
+    return CLI_OK;
+}
+
 int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
     if (args_each) {
         args_each(args_ctx, a);
         a->helped = true;
         return CLI_OK;
     }
-    bool zero = false; /* --updates 0 */
+    struct args_zero zero = {false, NULL};
     a->word = argv + 1;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -364,17 +399,12 @@ int cli_parse(struct cli_args *a, int argc, char **argv, pl_setup *setup) {
             *own->text = value;
             continue;
         }
-        char key[64];
-        snprintf(key, sizeof key, "%.*s", (int)s.n, s.name);
-        int rc = pl_setup_set(setup, key, value);
-        if (rc) return cli_fail(rc, "--%s", pl_setup_why(setup));
-        if (strcmp(key, "lr") == 0 && cli_number(setup, key) == 0)
-            return cli_fail(CLI_USAGE, "--lr takes a number above 0; leave it out to use the "
-                                       "method's own learning rate");
-        zero = zero || (strcmp(key, "updates") == 0 && cli_number(setup, key) == 0);
+        int status = args_set(&s, value, setup, &zero);
+        if (status != CLI_OK) return status;
         if (!s.own) a->changes = true;
     }
-    return zero ? args_zero_updates(setup) : CLI_OK;
+    if (zero.target && args_zero_target(a, setup, zero.target)) return CLI_USAGE;
+    return zero.updates ? args_zero_updates(setup) : CLI_OK;
 }
 
 int cli_with_setup(struct cli_args *a, int argc, char **argv, cli_run *run, void *ctx) {

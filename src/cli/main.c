@@ -137,9 +137,11 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "completion") == 0)
         return cli_finish(cli_completion(argc - 1, argv + 1, main_commands));
     const struct cli_command *command = main_find(argv[1]);
-    if (command && pl_rank() == 0 && main_uses_one_process(command))
+    bool ranks_idle = command && pl_rank() >= 0 && main_uses_one_process(command);
+    if (ranks_idle && pl_rank() > 0) return CLI_OK;
+    if (ranks_idle)
         cli_say(NULL, PL_WARNING,
-                "this command uses one process, but a launcher such as mpirun started "
-                "several: each of them does all of it");
+                "this command uses one process, but a launcher such as mpirun started several: "
+                "rank 0 runs it, and the others do nothing");
     return command ? cli_finish(command->run(argc - 1, argv + 1)) : main_unknown(argv[1]);
 }

@@ -128,13 +128,14 @@ static void plan_assumptions(pl_setup *setup) {
 static void plan_advice(const struct plan_view *v, pl_setup *setup) {
     const struct pl_plan_row *best = NULL, *loose = NULL;
     char text[600] = "", workers[32] = "";
+    bool alone = cli_number(setup, "workers") == 1; /* all methods do the same */
     for (int i = 0; i < v->n_rows; i++) {
         const struct pl_plan_row *r = &v->row[i];
         if (v->policy ? r->best : r->best_of_all) best = r;
         if (v->policy ? r->loose : r->loose_of_all) loose = r;
     }
     double regret = !best ? (double)INFINITY : v->policy ? best->regret : best->regret_of_all;
-    if (regret <= PLAN_SURE) {
+    if (best && (regret <= PLAN_SURE || alone)) {
         printf("recommended: --policy %s:k=%d (bound: %.4g s to the target)\n", best->policy,
                best->k, best->time_to_target);
         return;
@@ -144,7 +145,7 @@ static void plan_advice(const struct plan_view *v, pl_setup *setup) {
         cli_append(text, sizeof text,
                    "the bound reaches the target for no K; raise --target or "
                    "lower --lr.");
-    if (!loose) {
+    if (!loose || alone) {
         cli_wrap(0, 2, text);
         return;
     }

@@ -130,6 +130,23 @@ static const char *http_hint(const struct pl_link *l) {
                : "; it does not speak HTTP: was it started with --keys? Then give them here";
 }
 
+/* Why the server is not trusted, and what to do if its certificate is for another host. */
+static int http_stranger(const struct pl_link *l, struct pl_why *why) {
+    char host[256];
+    const char *from = strstr(l->url, "://"), *sentence = l->side.error;
+    from = from ? from + 3 : l->url;
+    size_t bracket = *from == '[';
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(from + bracket, bracket ? "]" : ":/"),
+             from + bracket);
+    int rc =
+        pl_fail(why, PL_EUSAGE, "the server at %.200s is not trusted: %.200s", l->url, sentence);
+    if (strstr(sentence, "match") && why) /* the words of GnuTLS and OpenSSL */
+        pl_append(why->text, sizeof why->text,
+                  "; make keys for this host, in a new folder: paceline keys --out DIR --host %s",
+                  host);
+    return rc;
+}
+
 /* Whether it is too late to try again, with the reason; otherwise waits a little, and turns to the
  * next address. */
 static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf, bool first,
@@ -137,8 +154,7 @@ static int http_again(struct pl_link *l, const struct pl_client_link_conf *conf,
     uint64_t now = pl_now_ns();
     bool interrupted = conf->stop && conf->stop(conf->ctx);
     if (l->side.silence == HTTP_STRANGER && !strchr(l->servers.list, ',')) /* there is no other */
-        return pl_fail(why, PL_EUSAGE, "the server at %.200s is not trusted: %.200s", l->url,
-                       l->side.error);
+        return http_stranger(l, why);
     if (now >= end)
         return pl_fail(why, PL_EIO, "no server answers at %.200s: %.200s%s", l->url, l->side.error,
                        http_hint(l));

@@ -121,6 +121,9 @@ works plan --workers 8 --delay exp:mean=1 --all
 [ "$(grep -c '^ *[0-9]*  k' out)" -eq 32 ] || fail "plan --all does not show all"
 works plan --workers 8 --delay const:t=1 --noise 0.001
 grep -q '^recommended: --policy k' out || fail "plan recommends nothing: $(cat out)"
+works plan --workers 1 --delay exp:mean=1
+grep -q '^the bound reaches the target for no K' out || fail "plan for one worker: $(cat out)"
+! grep -q 'paceline race' out || fail "a race of a method with itself: $(cat out)"
 
 step "lists"
 works list

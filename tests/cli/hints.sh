@@ -19,6 +19,15 @@ says "use --optim momentum:beta=0.9" train --momentum 0.9
 says "use --optim" train --optimizer adam
 says "use --batch" simulate --batch-size=64
 says "use --optim adam" train --method adam
+says "use --batch" train --batchsize 64
+says "use --target-loss" train --loss-target 0.3
+says "use --target-accuracy" train --accuracy-target 0.9
+says "use --sampling epoch" train --shuffle
+says "use --data csv:FILE,share=0.2" train --val-split 0.2
+says "use --data csv:FILE,test=FILE" train --train-data x.csv
+says "paceline race sync async" race --methods sync,async
+says "separate methods by spaces: race sync async ksync:k=2" race sync,async,ksync:k=2
+for model in resnet18 resnet50; do says "use --model cnn (a ResNet" train --model $model; done
 says "use --method sync" simulate --method ddp
 says "use --data idx:DIR" train --data mnist
 says "use --data csv:mine.csv" train --data mine.csv
@@ -34,6 +43,8 @@ says "use --max-norm" train --grad-clip 1
 echo "-- an option of a spec is answered with those of the spec"
 says "did you mean 'beta1'? The options are beta1, beta2," simulate --optim adam:beta=0.9
 says "no option 'momentum'; the options are beta, form" simulate --optim nesterov:momentum=0.9
+says "no option 'momentum'; use --optim momentum:beta=0.9" simulate --optim sgd:momentum=0.9
+says "no option 'foo'; none are accepted" simulate --optim sgd:foo=1
 says "there is no option 'k'; the only option is s" simulate --policy ssp:k=3
 says "there is no option 'staleness'; the options are k," simulate --policy kasync:staleness=3
 says "there is no option 'hidden'; the options are" simulate --model cnn:hidden=64
@@ -77,10 +88,16 @@ echo "-- values"
 says "epochs takes a number from 0 to 1000000000; did you mean 5?" train --epochs 5e
 says "did you mean 90%?" train --target-accuracy 90
 says "seconds, or 500ms, 90s, 5m, 2h, 1h30m, 1d" train --time soon
-for time in 5minuets '5 m' 1h30 30m1h 1h-5m h 5,5m; do
+says "did you mean 10m?" train --time '10 minutes'
+says "did you mean 1h30m?" train --time '1 hour 30 min'
+says "did you mean 500ms?" train --time '500 ms'
+for time in 5minuets '5 months' '5 milliseconds' '1 0 m' 1h30 30m1h 1h-5m h 5,5m; do
     says "(seconds, or 500ms" train --time "$time"
     grep -q 'did you mean' err && fail "--time $time: $(cat err)"
 done
+says "takes a share above 0, up to 1" train --target-accuracy 0
+says "takes a number above 0" simulate --target-loss 0
+says "takes a share above 0" simulate --target-accuracy 0% --target-loss 0.5
 says "from 0 to 9007199254740992" train --seed 99999999999999999999
 says "lr takes a number above 0" train --lr 0
 says "lr takes a number above 0, up to 1000000" train --lr 1e-400
@@ -125,6 +142,7 @@ seconds 2m 120
 seconds 90s 90
 seconds 1500ms 1.5
 seconds 7 7
+seconds 1.2 1.2
 seconds 5min 300
 seconds 2hours 7200
 seconds 1h30m 5400

@@ -56,6 +56,10 @@ says 1 "folder '$work/x/y/z' cannot be created: there is no folder '$work/x'; cr
     train --model quadratic --updates 3 --checkpoint "$work/x/y/z"
 says 1 "log directory 'x/y/' cannot be created: there is no folder 'x'" \
     train --model quadratic --updates 3 --log-dir x/y/
+for file in --log --events --record --history; do
+    says 1 " file 'x/y' cannot be created: there is no folder 'x'; create it first" \
+        simulate --model quadratic --updates 3 $file x/y
+done
 says 1 "there is no folder 'nosuch'; --resume takes that of a race" race --resume nosuch
 printf 'a,label\n1,0\n2,0\n' >one.csv
 says 1 "one.csv: all rows have the same target; there must be 2 classes or more" \
@@ -160,7 +164,11 @@ grep -Eq '^  loss  +[0-9]\.[0-9]{1,3}$' out || fail "digits: $(cat out)"
 [ "$(head -n 1 out)" = '<!doctype html>' ] && [ ! -e - ] || fail "report -o -: $(head -c 200 out)"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$PACELINE" simulate --model none --updates 3 \
     --quiet >out 2>err || fail "$(cat err)"
-grep -q 'warning: this command uses one process' err || fail "$(cat err)"
+grep -q 'warning: this command uses one process.*: rank 0 runs it' err || fail "$(cat err)"
+[ -s out ] || fail "rank 0 computed nothing"
+OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 "$PACELINE" simulate --model none --updates 3 \
+    --record by.another >out 2>err || fail "another rank: $(cat err)"
+[ ! -s out ] && [ ! -s err ] && [ ! -e by.another ] || fail "another rank: $(cat out err)"
 echo "-- ASCII where the locale says so"
 "$PACELINE" race sync async --model quadratic --updates 30 --seeds 2 --out plain >wide 2>err
 grep -q '±' wide || fail "no ± in a race: $(cat wide)"

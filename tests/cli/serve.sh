@@ -125,6 +125,16 @@ chmod 644 "$work/keys/alice/worker-key.pem"
 grep -q "can be read by others" "$work/err" || fail "$(cat "$work/err")"
 kill "$server"
 wait "$server" || :
+# a certificate for another host
+"$paceline" keys --out "$work/elsewhere" --host server.lab
+# shellcheck disable=SC2086
+serve elsewhere $run --listen 127.0.0.1:0 --keys "$work/elsewhere"
+timeout 120 "$paceline" work "https://127.0.0.1:$port" --keys "$work/elsewhere" 2>"$work/err" &&
+    fail "a server with the certificate of another host"
+grep -q "is not trusted: .*: paceline keys --out DIR --host 127.0.0.1$" "$work/err" ||
+    fail "$(cat "$work/err")"
+kill "$server"
+wait "$server" || :
 : >"$work/keys/allowed" # nobody is not everybody
 # shellcheck disable=SC2086
 "$paceline" serve $run --listen 127.0.0.1:0 --keys "$work/keys" 2>"$work/err" && fail "no list"

@@ -54,6 +54,12 @@ refused 'use servers 1' --method sgp --servers 2
 "$PACELINE" train --transport mpi --updates 1 2>err && fail "one rank was not refused"
 grep -q 'mpirun -n' err || fail "one rank: $(cat err)"
 
+# --- a command of one process: rank 0 runs it, and warns
+ranks 3 "$PACELINE" simulate --model none --updates 20 --json >out 2>err || fail "$(cat err)"
+[ "$(wc -l <out)" = 1 ] || fail "simulate: not one line of JSON: $(cat out)"
+[ "$(grep -c '^paceline: warning: this command uses one process' err)" = 1 ] ||
+    fail "simulate on 3 ranks said: $(cat err)"
+
 # --- a rank that is killed: the job fails, and goes on with another number of ranks
 newest() {
     find saved -name '*.safetensors' | sort | tail -1
