@@ -150,7 +150,7 @@ static void *train_thread(void *arg) {
 }
 
 static bool comes_to(const struct crew *crew, int n) {
-    for (int i = 0; i < 2000; i++) { /* twenty seconds at most */
+    for (int i = 0; i < 12000; i++) { /* two minutes at most */
         if (atomic_load(&crew->workers) == n) return true;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }

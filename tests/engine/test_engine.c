@@ -117,7 +117,7 @@ TEST(unknown_workers_are_refused) {
 /* A filter that believes nobody ends a run after as many results wherever it runs. */
 TEST(stuck_filters_end_alike) {
     const char *options = "model=softmax data=digits:samples=60,test=10 batch=1 eval-samples=5 "
-                          "workers=2 method=zeno++:rho=1e6,eps=-1000 updates=100000 time=60 ";
+                          "workers=2 method=zeno++:rho=1e6,eps=-1000 updates=100000 time=3600 ";
     pl_setup *s = setup_of("%s", options);
     assert_int_equal(pl_setup_set(s, "delay", "const:t=0.001"), 0);
     pl_run *run = simulate(s);

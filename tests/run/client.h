@@ -31,6 +31,25 @@ struct served {
     bool ok;
 };
 
+static inline void server_says(void *log, int level, const char *sentence) {
+    fprintf(log, "%s\n", sentence);
+    fflush(log);
+}
+
+/* Waits until the server's log has these words; false: it has not within two minutes. */
+static inline bool server_said(const struct server *s, const char *words) {
+    char log[210], line[400];
+    bool found = false;
+    snprintf(log, sizeof log, "%s.log", s->out);
+    for (int i = 0; !found && i < 1200; i++) {
+        FILE *f = fopen(log, "r");
+        while (f && !found && fgets(line, sizeof line, f)) found = strstr(line, words) != NULL;
+        if (f) fclose(f);
+        if (!found) nap(100);
+    }
+    return found;
+}
+
 /* A server in a process of its own, which trains and then writes its results. */
 static inline struct server serve_setup(struct server s, pl_setup *setup) {
     pl_run *run = NULL;
@@ -38,8 +57,11 @@ static inline struct server serve_setup(struct server s, pl_setup *setup) {
     assert_true(s.pid >= 0);
     if (s.pid) return s;
     FILE *f = fopen(s.out, "w");
-    if (!f) _exit(9);
-    pl_setup_log(setup, NULL, NULL);
+    char name[210];
+    snprintf(name, sizeof name, "%s.log", s.out);
+    FILE *log = fopen(name, "w");
+    if (!f || !log) _exit(9);
+    pl_setup_log(setup, server_says, log);
     int rc = pl_train(setup, &run);
     if (rc) {
         fprintf(f, "%s\n", pl_setup_why(setup));
@@ -61,7 +83,7 @@ static inline struct server serve_with(const char *options, bool tensors) {
     skip_processes();
     snprintf(s.path, sizeof s.path, "%s.%d", folder_path("socket"), n);
     snprintf(s.out, sizeof s.out, "%s.%d", folder_path("out"), n++);
-    pl_setup *setup = setup_of("listen=%s wait=20 requests=any %s", s.path, options);
+    pl_setup *setup = setup_of("listen=%s wait=300 requests=any %s", s.path, options);
     static const float w[3] = {0, 0, 0}, b[2] = {0, 0};
     const struct pl_tensor_info t[] = {
         {.name = "fc.weight", .shape = {3, 1}, .n_dims = 2, .data = w},
@@ -109,7 +131,7 @@ static inline pl_client *join(const struct server *s, struct pl_client_conf conf
 /* Answers one task; the status of the pull. */
 static inline int answer(pl_client *c, double loss_or_nan) {
     struct pl_client_task t;
-    int rc = pl_client_pull(c, 10, &t);
+    int rc = pl_client_pull(c, 120, &t);
     if (rc) return rc;
     assert_int_equal(t.dim, DIM);
     assert_int_equal(t.wants, PL_WANTS_GRADIENT);

@@ -16,7 +16,7 @@
 #include "transport/http_wire.h"
 
 #define MS UINT64_C(1000000)
-#define LONG_NS (20000 * MS)
+#define LONG_NS (120000 * MS)
 
 enum { DIM = 33 };
 

@@ -26,9 +26,9 @@ static void *work(void *arg) {
     struct pl_why why = {""};
     struct pl_welcome welcome;
     const struct pl_client_link_conf conf = {
-        .path = g->path, .wait_ns = 10000000000u, .client = {.can = ~(uint64_t)0}};
+        .path = g->path, .wait_ns = 120000000000u, .client = {.can = ~(uint64_t)0}};
     if (pl_client_link_connect(&conf, &link, &welcome, &why)) return NULL;
-    for (int i = 0; i < g->n_requests; i++) pl_client_link_say(link, "nonsense", 10000000000u);
+    for (int i = 0; i < g->n_requests; i++) pl_client_link_say(link, "nonsense", 120000000000u);
     for (int n = 0; pl_shm.link.pull(link, &o) == PL_OK; n++) {
         struct pl_result r = {.task = o.task, .samples = 1, .loss = g->loss};
         for (int i = 0; i < DIM; i++) o.out[i] = 0;
@@ -49,7 +49,7 @@ static pl_run *run_with(struct client *g, int n, const char *options, char log[4
     skip_processes();
     snprintf(
         all, sizeof all,
-        "model=external:dim=5 workers=%d method=async lr=0.1 eval-every=0.05 wait=20 updates=200 "
+        "model=external:dim=5 workers=%d method=async lr=0.1 eval-every=0.05 wait=300 updates=200 "
         "requests=any listen=%s %s",
         n, path, options);
     for (int i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ TEST(negative_losses_are_no_divergence) {
     assert_int_equal(pthread_create(&g.thread, NULL, work, &g), 0);
     snprintf(command, sizeof command,
              "'%s' train --model external:dim=5 --workers 1 --method async --eval-every 0.05 "
-             "--updates 100 --wait 20 --listen '%s' 2>&1 >/dev/null",
+             "--updates 100 --wait 300 --listen '%s' 2>&1 >/dev/null",
              program, path);
     FILE *f = popen(command, "r");
     assert_non_null(f);

@@ -79,7 +79,7 @@ TEST(test_who_looks) {
         struct server s = serve(options);
         struct pl_client_task t;
         pl_client *c = join(&s, (struct pl_client_conf){.checks = i % 2});
-        for (int n = 0; pl_client_pull(c, 10, &t) == PL_OK; n++) {
+        for (int n = 0; pl_client_pull(c, 120, &t) == PL_OK; n++) {
             double loss = bowl(t.w, t.out);
             bool spoiled = n == 1 || n == 3;
             if (spoiled) t.out[2] = NAN;
@@ -99,7 +99,7 @@ TEST(test_who_looks) {
 TEST(test_rejected_by_filter) {
     enum { CLIENTS = 5, UPDATES = 40 };
     struct server s = serve("model=external:dim=5 workers=5 method=kardam filter=kardam:f=1 "
-                            "updates=40 time=60 lr=0.1");
+                            "updates=40 time=3600 lr=0.1");
     pl_client *c[CLIENTS];
     int rc = PL_OK;
     for (int i = 0; i < CLIENTS; i++) c[i] = join(&s, (struct pl_client_conf){.dim = DIM});
@@ -118,12 +118,12 @@ TEST(test_final_version) {
     pl_client *c[2];
     struct pl_client_task busy, t[2];
     for (int i = 0; i < 2; i++) c[i] = join(&s, (struct pl_client_conf){.dim = DIM});
-    assert_int_equal(pl_client_pull(c[1], 10, &busy), PL_OK);
-    while (pl_client_pull(c[0], 10, &t[0]) == PL_OK)
+    assert_int_equal(pl_client_pull(c[1], 120, &busy), PL_OK);
+    while (pl_client_pull(c[0], 120, &t[0]) == PL_OK)
         pl_client_push(c[0], DIM, 1, bowl(t[0].w, t[0].out));
     struct served r = served(&s);
     if (!r.ok) fail_msg("%s", r.text);
-    assert_int_equal(pl_client_pull(c[1], 10, &t[1]), PL_ECANCELLED);
+    assert_int_equal(pl_client_pull(c[1], 120, &t[1]), PL_ECANCELLED);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(t[i].version, 20);
         assert_non_null(t[i].w);
@@ -233,7 +233,7 @@ static void check_local(const char *method) {
     pl_client *c = join(&s, (struct pl_client_conf){0});
     struct pl_client_task t;
     int rc;
-    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+    while ((rc = pl_client_pull(c, 120, &t)) == PL_OK) {
         double loss = 0;
         for (int i = 0; i < DIM; i++) { /* as model quadratic */
             double low = 1.0 / 3, step = log(3.0) / 4;
@@ -271,7 +271,7 @@ TEST(test_leave_between_steps) {
     pl_client_close(c);
     struct pl_client_conf conf = {.path = s.path, .dim = DIM};
     char why[400] = "";
-    for (int i = 0; i < 2000; i++) { /* the server may not have seen yet that the place is free */
+    for (int i = 0; i < 12000; i++) { /* the server may not have seen yet that the place is free */
         if (pl_client_open(&conf, &c, why, sizeof why) == PL_OK) break;
         if (!strstr(why, "has all its 1 workers")) fail_msg("%s", why);
         usleep(10000);
@@ -291,7 +291,7 @@ static void check_own_steps(const char *method, double digits) {
     pl_client *c = join(&s, (struct pl_client_conf){.steps = 1});
     struct pl_client_task t;
     int rc;
-    while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+    while ((rc = pl_client_pull(c, 120, &t)) == PL_OK) {
         float g[DIM];
         double loss = 0;
         assert_int_equal(t.wants, PL_WANTS_STEPS);
@@ -324,7 +324,7 @@ TEST(test_bf16) {
         pl_client *c = join(&s, (struct pl_client_conf){.raw = raw});
         struct pl_client_task t;
         int rc;
-        while ((rc = pl_client_pull(c, 10, &t)) == PL_OK) {
+        while ((rc = pl_client_pull(c, 120, &t)) == PL_OK) {
             float g[DIM];
             double loss = bowl(t.w, raw ? g : t.out);
             assert_non_null(t.w16);
@@ -362,7 +362,7 @@ TEST(test_init_file) {
     struct server s = serve(options);
     pl_client *c = join(&s, (struct pl_client_conf){.fingerprint = pl_fingerprint(t, 2)});
     struct pl_client_task task;
-    assert_int_equal(pl_client_pull(c, 10, &task), PL_OK);
+    assert_int_equal(pl_client_pull(c, 120, &task), PL_OK);
     assert_true(task.w[0] == 1 && task.w[2] == 3 && task.w[3] == 1 && task.w[4] == -2);
     work(c, 0);
     struct served r = served(&s);
@@ -390,7 +390,7 @@ TEST(test_buffers) {
     struct pl_client_task task;
     int rc = PL_OK;
     for (int turn = 0; rc != PL_ECANCELLED; turn++) {
-        rc = pl_client_pull(c[turn % 2], 10, &task);
+        rc = pl_client_pull(c[turn % 2], 120, &task);
         if (rc) continue;
         bowl(task.w, task.out);
         task.out[3] = turn % 2 ? 10 : 20;
@@ -428,7 +428,7 @@ TEST(test_absent) {
     assert_int_equal(pl_client_absent(c[0], absent[0], 3), PL_EUSAGE); /* there is no task */
     for (int turn = 0; rc != PL_ECANCELLED; turn++) {
         pl_client *now = c[turn % 2];
-        rc = pl_client_pull(now, 10, &task);
+        rc = pl_client_pull(now, 120, &task);
         if (rc) continue;
         for (int i = 0; i < DIM; i++) task.out[i] = i < 2 || (i < 4 && turn % 2 == 0) ? 0.25F : 0;
         assert_int_equal(pl_client_absent(now, absent[0], 4), PL_EUSAGE);

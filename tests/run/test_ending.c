@@ -68,7 +68,10 @@ TEST(signals_are_left_to_the_server) {
     pl_run *run = train(s);
     assert_true(pl_run_number(run, "updates") > 50);
     assert_true(pl_run_number(run, "tasks.lost") == 0);
-    assert_string_equal(crew.log, "");
+    /* that a worker is slow may be said */
+    if (strstr(crew.log, "the run continues") || strstr(crew.log, "no worker is left") ||
+        strstr(crew.log, "stopped from outside") || strstr(crew.log, "does not answer"))
+        fail_msg("%s", crew.log);
 }
 
 /* A frozen worker whose tasks are cancelled, again and again, is named all the same; and the run is

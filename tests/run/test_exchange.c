@@ -27,7 +27,7 @@ static void offer(const struct file *f, size_t bytes) {
 /* One task: its weights, perhaps a request, and a gradient that is g everywhere. */
 static void task(pl_client *c, float g, float *w, int (*request)(pl_client *)) {
     struct pl_client_task t;
-    assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
+    assert_int_equal(pl_client_pull(c, 120, &t), PL_OK);
     memcpy(w, t.w, DIM * sizeof *w);
     if (request) assert_int_equal(request(c), PL_OK);
     for (int i = 0; i < DIM; i++) t.out[i] = g;

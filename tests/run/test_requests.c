@@ -31,7 +31,7 @@ static void cannot_ask(pl_client *c) {
 static double rate_after(pl_client *c) {
     struct pl_client_task t = {.lr = NAN};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(pl_client_pull(c, 10, &t), PL_OK);
+        assert_int_equal(pl_client_pull(c, 120, &t), PL_OK);
         bowl(t.w, t.out);
         assert_int_equal(pl_client_push(c, DIM, 1, 0), PL_OK);
     }
@@ -97,16 +97,16 @@ TEST(test_liar) {
     struct server s = serve(RUN "requests=s3cret");
     pl_client *c = join(&s, (struct pl_client_conf){.token = "s3cret"});
     struct pl_client_link_conf conf = {
-        .path = s.path, .client = {.can = 0}, .wait_ns = 10000000000u};
+        .path = s.path, .client = {.can = 0}, .wait_ns = 120000000000u};
     struct pl_link *link = NULL;
     struct pl_welcome welcome;
     struct pl_why why;
     struct pl_order order;
     assert_int_equal(pl_client_link_connect(&conf, &link, &welcome, &why), PL_OK);
     assert_false(welcome.speaks);
-    for (int i = 0; i < 3; i++) pl_client_link_say(link, i ? "end" : "lr 1000", 10000000000u);
+    for (int i = 0; i < 3; i++) pl_client_link_say(link, i ? "end" : "lr 1000", 120000000000u);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(pl_client_link_pull(link, 10000000000u, &order), PL_OK);
+        assert_int_equal(pl_client_link_pull(link, 120000000000u, &order), PL_OK);
         for (int k = 0; k < DIM; k++) order.out[k] = 0;
         struct pl_result r = {
             .task = order.task, .samples = 1, .loss = 0, .sets_lr = true, .lr = 1e6};
@@ -127,14 +127,14 @@ TEST(test_numbers) {
     struct pl_client_task t;
     struct pl_client_link_conf conf = {.path = s.path,
                                        .client = {.kind = PL_CLIENT_EVALUATOR, .token = "any"},
-                                       .wait_ns = 10000000000u};
+                                       .wait_ns = 120000000000u};
     struct pl_link *link = NULL;
     struct pl_welcome welcome;
     struct pl_why why;
     int rc, n = 0;
     pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
     assert_int_equal(answer(c, 0), PL_OK);
-    assert_int_equal(pl_client_pull(e, 10, &t), PL_OK);
+    assert_int_equal(pl_client_pull(e, 120, &t), PL_OK);
     static const double accuracy[] = {7.5, -5, 1e308};
     for (int i = 0; i < 3; i++)
         assert_int_equal(pl_client_report(e, "test_accuracy", accuracy[i]), PL_EUSAGE);
@@ -153,7 +153,7 @@ TEST(test_numbers) {
         char word[100];
         snprintf(word, sizeof word, "score %llu test_accuracy=7.5",
                  (unsigned long long)pl_note_unpack(&shown).version);
-        n += pl_client_link_say(link, word, 10000000000u) == 0;
+        n += pl_client_link_say(link, word, 120000000000u) == 0;
     }
     pl_shm.link.detach(link);
     work(c, 0);
@@ -171,7 +171,7 @@ TEST(test_huge) {
     struct pl_client_task t;
     int rc = PL_OK;
     for (int i = 0; rc == PL_OK && i < 1000; i++) {
-        rc = pl_client_pull(bad, 10, &t);
+        rc = pl_client_pull(bad, 120, &t);
         for (int k = 0; rc == PL_OK && k < DIM; k++) t.out[k] = 3e38f;
         if (rc == PL_OK) rc = pl_client_push(bad, DIM, 1, 0);
         if (rc == PL_OK) rc = answer(good, 0);

@@ -346,7 +346,7 @@ static void disconnects_slow_senders(const char *keys) {
     int sock[SLOW], left = SLOW;
     uint64_t task = 1, end = pl_now_ns() + CREW_PATIENCE_NS;
     door_open_gateway(&d, 1, (struct pl_port_conf){0},
-                      (struct pl_gateway_conf){.keys = keys, .timeout_s = 1});
+                      (struct pl_gateway_conf){.keys = keys, .timeout_s = keys ? 4 : 1});
     struct pl_link *l = join_worker(&d, 0);
     for (int i = 0; i < SLOW; i++) sock[i] = call(&d);
     for (int i = 1; i < SLOW; i++)

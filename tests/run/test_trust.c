@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -16,18 +17,26 @@
 /* --- clients that lie ------------------------------------------------------------------------ */
 
 enum lie { HONEST, NOT_FINITE, SCRIBBLES, SAMPLES, LOSS, LIES };
+enum { CLIENTS = 5 };
+
+struct lies {
+    atomic_int *joined; /* seen by the clients too */
+    bool filters, told; /* a filter is tested; the log must tell of the liar */
+    char log[4096];
+};
 
 /* Has no good manners: it writes into the segment and the mailbox by itself. */
-static void be_a_client(const char *path, enum lie lie) {
+static void be_a_client(const char *path, enum lie lie, atomic_int *joined) {
     struct pl_link *link = NULL;
     struct pl_order o;
     struct pl_why why = {""};
     struct pl_rng rng;
     struct pl_welcome welcome;
     const struct pl_client_link_conf conf = {
-        .path = path, .wait_ns = 10000000000u, .client = {.can = ~(uint64_t)0}};
+        .path = path, .wait_ns = 120000000000u, .client = {.can = ~(uint64_t)0}};
     pl_rng_init(&rng, test_seed, PL_STREAM_TEST, (uint32_t)getpid(), 0);
     if (pl_client_link_connect(&conf, &link, &welcome, &why)) _exit(9);
+    atomic_fetch_add(joined, 1);
     size_t dim = welcome.dim;
     while (pl_shm.link.pull(link, &o) == PL_OK) {
         struct pl_result r = {.task = o.task, .samples = 1};
@@ -56,35 +65,49 @@ static void be_a_client(const char *path, enum lie lie) {
     _exit(0);
 }
 
+/* All have joined, the liar is known, and there were enough updates. A filter may doubt the honest
+ * ones as well: then there was enough time for them. */
+static int until_known(void *ctx, const struct pl_point *p) {
+    const struct lies *l = ctx;
+    bool enough = l->filters ? p->time >= 0.7 : p->updates >= 300;
+    return enough && atomic_load(l->joined) == CLIENTS && (!l->told || strstr(l->log, "rejected"));
+}
+
 static void check_lie(const char *method, enum lie lie) {
-    char log[4096] = "", name[64];
+    struct lies l = {.filters = strstr(method, "filter=") != NULL,
+                     .told = lie == NOT_FINITE || lie == SAMPLES || lie == LOSS};
+    char name[64];
     snprintf(name, sizeof name, "lie%d.socket", (int)lie);
     const char *path = folder_path(name);
-    /* a filter may doubt the honest ones as well, so that the run takes its time */
-    bool filters = strstr(method, "filter=");
-    pid_t pid[5];
-    for (int i = 0; i < 5; i++)
-        if ((pid[i] = fork()) == 0) be_a_client(path, i == 1 ? lie : HONEST);
+    pid_t pid[CLIENTS];
+    l.joined =
+        mmap(NULL, sizeof *l.joined, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(l.joined != MAP_FAILED);
+    for (int i = 0; i < CLIENTS; i++)
+        if ((pid[i] = fork()) == 0) be_a_client(path, i == 1 ? lie : HONEST, l.joined);
     const struct pl_function f = {.dim = 5, .gradient = quadratic};
-    pl_setup *s = make("workers=5 method=%s spawn=none %s lr=0.1 listen=%s", method,
-                       filters ? "updates=100000 time=0.7" : "updates=300", path);
+    pl_setup *s = make("workers=5 method=%s spawn=none updates=1000000000 time=3600 lr=0.1 "
+                       "wait=300 listen=%s",
+                       method, path);
     pl_setup_function(s, &f);
-    pl_setup_log(s, say, log);
+    pl_setup_log(s, say, l.log);
+    pl_setup_watch(s, NULL, until_known, &l);
     pl_run *run = train(s);
     check_books(run);
-    assert_true(filters || number(run, "updates") == 300);
+    assert_true(l.filters || number(run, "updates") >= 300);
     assert_false(pl_run_diverged(run));
     size_t n;
     const float *w = pl_run_weights(run, &n);
     for (int i = 0; i < 5; i++)
         if (!isfinite(w[i])) fail_msg("%s, lie %d: the model is lost", method, lie);
-    for (int i = 0; !filters && i < 5; i++)
+    for (int i = 0; !l.filters && i < 5; i++)
         if (!(fabs((double)w[i] - i) < 0.2)) fail_msg("%s, lie %d: %g", method, lie, (double)w[i]);
-    if (lie == NOT_FINITE || lie == SAMPLES || lie == LOSS) {
+    if (l.told) {
         if (!(number(run, "tasks.rejected") >= 1)) fail_msg("%s, lie %d: believed", method, lie);
-        if (!strstr(log, "rejected")) fail_msg("%s, lie %d: not told: %s", method, lie, log);
+        if (!strstr(l.log, "rejected")) fail_msg("%s, lie %d: not told: %s", method, lie, l.log);
     }
-    for (int i = 0; i < 5; i++) {
+    munmap(l.joined, sizeof *l.joined);
+    for (int i = 0; i < CLIENTS; i++) {
         int status;
         assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
@@ -210,7 +233,7 @@ static void check_frozen(const char *more, bool wakes) {
     char log[4096] = "";
     const char *tape = folder_path(wakes ? "woken.rec" : "restarted.rec");
     pl_setup *s =
-        make("method=sync workers=3 data=digits model=softmax evict=0.5 updates=1000000 time=60 "
+        make("method=sync workers=3 data=digits model=softmax evict=0.5 updates=1000000 time=3600 "
              "delay=const:t=0.002 local=gradient:beta=0.9 record=%s %s",
              tape, more);
     pl_setup_log(s, say, log);
@@ -219,11 +242,13 @@ static void check_frozen(const char *more, bool wakes) {
     s->made_ctx = &v;
     pl_run *run = train(s);
     check_books(run);
-    if (!v.frozen || v.woken != wakes || number(run, "time") >= 60)
+    if (!v.frozen || v.woken != wakes || number(run, "time") >= 3600)
         fail_msg("frozen %d, woken %d, %g s: %s", v.frozen, v.woken, number(run, "time"), log);
-    assert_true(number(run, "suspended.frozen") == 1);
+    /* on a machine that stands still, others may count as frozen too */
+    int n_frozen = (int)number(run, "suspended.frozen"), n_made = atomic_load(&v.n_made);
+    assert_true(n_frozen >= 1);
     assert_true(number(run, "tasks.lost") >= 1);
-    assert_true(atomic_load(&v.n_made) == (wakes ? 3 : 4));
+    assert_true(wakes ? n_made == 3 : n_made >= 4 && n_made <= 3 + n_frozen);
     assert_non_null(strstr(log, "worker 2 does not answer"));
     check_same_replay(run, plain(), tape);
 }
@@ -314,7 +339,7 @@ TEST(test_signals_of_workers) {
     signal(SIGXFSZ, SIG_DFL);
     signal(SIGUSR1, SIG_DFL);
     assert_true(pid > 0);
-    pl_process_await(pid, 5000000000u, how, sizeof how);
+    pl_process_await(pid, 120000000000u, how, sizeof how);
     assert_string_equal(how, "failed with status 15"); /* the first four */
 }
 
@@ -350,7 +375,7 @@ static void visit(const char *path, int call) {
     struct pl_why why = {""};
     struct pl_welcome welcome;
     const struct pl_client_link_conf conf = {
-        .path = path, .wait_ns = 10000000000u, .client = {.can = ~(uint64_t)0}};
+        .path = path, .wait_ns = 120000000000u, .client = {.can = ~(uint64_t)0}};
     if (read(call, &byte, 1) != 1) _exit(8);
     for (int tries = 0; pl_client_link_connect(&conf, &link, &welcome, &why); tries++) {
         if (tries == 24000) _exit(9);

@@ -294,7 +294,7 @@ static void answer(pl_client *c, const struct pl_client_task *t, enum lie lie, b
 }
 
 static void be_a_client(const char *path, bool liar, uint32_t seed) {
-    const struct pl_client_conf conf = {.path = path, .wait = 20};
+    const struct pl_client_conf conf = {.path = path, .wait = 300};
     struct pl_client_task t;
     pl_client *c = NULL;
     char why[300];

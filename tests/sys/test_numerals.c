@@ -34,10 +34,10 @@ static pid_t serve(const char *socket_path, const char *out) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid) return pid;
-    pl_setup *s =
-        make("model=external:dim=5 workers=1 method=async updates=1000000 time=60 lr=0.5 wait=20 "
-             "eval-every=0.01 local=gradient:beta=0.5 requests=any listen=%s log=%s",
-             socket_path, out);
+    pl_setup *s = make(
+        "model=external:dim=5 workers=1 method=async updates=1000000 time=3600 lr=0.5 wait=300 "
+        "eval-every=0.01 local=gradient:beta=0.5 requests=any listen=%s log=%s",
+        socket_path, out);
     pl_run *run = NULL;
     pl_setup_log(s, NULL, NULL);
     int rc = pl_train(s, &run);
@@ -77,9 +77,9 @@ TEST(clients_write_a_point) {
     comma_or_skip();
     pl_client *worker = join(path, PL_ROLE_WORKER), *evaluator = join(path, PL_ROLE_EVALUATOR);
     int rc = PL_OK;
-    for (int i = 0; rc == PL_OK && i < 100 && !has(log, "\"extra\":0.25"); i++) {
+    for (int i = 0; rc == PL_OK && i < 1000 && !has(log, "\"extra\":0.25"); i++) {
         for (int k = 0; rc == PL_OK && k < 5; k++) {
-            rc = pl_client_pull(worker, 10, &t);
+            rc = pl_client_pull(worker, 120, &t);
             if (rc) break;
             memset(t.out, 0, DIM * sizeof *t.out);
             pl_client_push(worker, DIM, 1, 1);

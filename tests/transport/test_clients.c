@@ -242,13 +242,13 @@ static void ring_alarms(bool on) {
 }
 
 static void count_sentence(void *ctx, const char *sentence) {
-    int *n = ctx;
+    atomic_int *n = ctx;
     assert_non_null(strstr(sentence, "waiting up to"));
-    ++*n;
+    atomic_fetch_add(n, 1);
 }
 
 struct late {
-    struct crew *c;
+    atomic_int n_said;
     char path[64];
 };
 
@@ -256,11 +256,12 @@ static void late_client(void *arg) {
     struct late *late = arg;
     struct pl_link *l;
     struct pl_welcome welcome;
-    int said = 0;
-    struct pl_client_link_conf conf = {
-        .path = late->path, .wait_ns = CREW_PATIENCE_NS, .waiting = count_sentence, .ctx = &said};
+    struct pl_client_link_conf conf = {.path = late->path,
+                                       .wait_ns = 2 * CREW_PATIENCE_NS,
+                                       .waiting = count_sentence,
+                                       .ctx = &late->n_said};
     if (pl_client_link_connect(&conf, &l, &welcome, NULL)) abort();
-    if (said != 1) abort();
+    if (atomic_load(&late->n_said) != 1) abort();
     pl_shm.link.detach(l);
 }
 
@@ -269,7 +270,7 @@ TEST(a_client_waits_for_its_server) {
     struct pl_why why;
     struct pl_link *l;
     struct pl_welcome welcome;
-    struct late late = {.c = &c};
+    struct late late = {.n_said = 0};
     struct pl_thread *thread;
     snprintf(late.path, sizeof late.path, "transport-%d.sock", (int)getpid());
     struct pl_client_link_conf conf = {.path = late.path, .wait_ns = 50 * MS};
@@ -281,7 +282,7 @@ TEST(a_client_waits_for_its_server) {
     assert_int_equal(pl_client_link_connect(&conf, &l, &welcome, &why), PL_EINTR);
     ring_alarms(false);
     assert_int_equal(pl_thread_start(late_client, &late, &thread), 0);
-    crew_sleep(30 * MS);
+    assert_true(crew_wait(&late.n_said, 1));
     crew_open(&c, &pl_shm, 1, 5, true);
     c.n_files = n_files; /* not with a socket that the client just tried */
     crew_news(&c, PL_NEWS_JOINED, 0);

@@ -354,6 +354,6 @@ TEST(signals_are_blocked_only_across_a_fork) {
     int pid = pl_process_start("mask", count_blocked, NULL);
     assert_true(pid > 0);
     assert_int_equal(count_blocked(NULL), before);
-    pl_process_await(pid, 5000000000u, how, sizeof how);
+    pl_process_await(pid, UINT64_C(120000000000), how, sizeof how);
     assert_string_equal(how, "left");
 }
