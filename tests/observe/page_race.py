@@ -174,8 +174,8 @@ def resolution(b: browser.Browser) -> None:
     with open("known/race.json") as f:
         told = json.load(f)
     for row, seconds in zip(told["ranking"], (1.0437, 2.2611)):
-        row["time_to_target"].update(mean=seconds, half=None, within=0.08)
-        row["factor"].update(mean=1.0437 / seconds, half=None, within=0.051)
+        row["time_to_target"].update(mean=seconds, half=None, bound=None, within=0.08)
+        row["factor"].update(mean=1.0437 / seconds, half=None, bound=None, within=0.051)
     told["ranking"][1]["factor"].update(low=0.41, high=0.52)
     with open("known/race.json", "w") as f:
         json.dump(told, f)
