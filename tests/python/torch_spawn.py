@@ -29,19 +29,19 @@ def fail(on: int) -> None:
 
 class Spawn(unittest.TestCase):
     def test_one_run(self) -> None:
-        mine = tempfile.TemporaryDirectory()  # other runs of this user may have ranks, too
-        self.addCleanup(mine.cleanup)
-        patch = unittest.mock.patch
-        for at in (patch.dict(os.environ, TMPDIR=mine.name), patch("tempfile.tempdir", mine.name)):
-            at.start()
-            self.addCleanup(at.stop)
+        with tempfile.TemporaryDirectory() as mine:  # other runs of this user may have ranks, too
+            with unittest.mock.patch.dict(os.environ, TMPDIR=mine):
+                with unittest.mock.patch("tempfile.tempdir", mine):
+                    self.check_one_run(mine)
+
+    def check_one_run(self, mine: str) -> None:
         for how in ("spawn", "fork"):
             with tempfile.TemporaryDirectory() as folder:
                 pl.spawn(train, 2, folder, start_method=how)
                 ranks = [torch.load(os.path.join(folder, f"rank{r}")) for r in range(2)]
             self.assertEqual([size for size, _ in ranks], [2, 2])
             self.assertTrue(torch.equal(ranks[0][1], ranks[1][1]))
-        self.assertEqual(os.path.dirname(base_folder()), mine.name)
+        self.assertEqual(os.path.dirname(base_folder()), mine)
         self.assertEqual([n for n in os.listdir(base_folder()) if n.startswith("spawn-")], [])
 
     def test_failed(self) -> None:
