@@ -14,8 +14,8 @@
 
 #define CLIENTS_LAST_NS 60000000000u /* for the last evaluation, and twice what one took so far */
 #define CLIENTS_LAST_MAX_NS 600000000000u
-#define CLIENTS_SEATED_NS 3000000000u /* without a question, after which the evaluator is away */
-#define CLIENTS_NUMBERS 16            /* of an evaluator, besides the score */
+#define CLIENTS_SEATED_NS 10000000000u /* without a question, after which the evaluator is away */
+#define CLIENTS_NUMBERS 16             /* of an evaluator, besides the score */
 #define CLIENTS_NAME 32
 #define CLIENTS_UNKNOWN 3 /* requests that are not known, and reported */
 

@@ -113,6 +113,24 @@ TEST(a_lost_evaluator_is_not_waited_for) {
     }
 }
 
+/* One that has joined, and first asks some seconds after the end, as on a busy machine, is waited
+ * for. */
+TEST(an_evaluator_that_asks_late_is_waited_for) {
+    struct server s = serve("model=external:dim=5 workers=1 method=async updates=5 lr=0.002");
+    pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    for (int i = 0; i < 5; i++) assert_int_equal(answer(c, 0), PL_OK);
+    sleep(5);
+    struct pl_client_task t;
+    assert_int_equal(pl_client_pull(e, 120, &t), PL_OK);
+    pl_client_report(e, "test_loss", 0.25);
+    pl_client_push(e, 0, 0, NAN);
+    pl_client_close(c);
+    pl_client_close(e);
+    struct served r = served(&s);
+    if (!r.ok || said(&r, "test_loss") != 0.25) fail_msg("%s", r.text);
+}
+
 TEST(test_requests) {
     char options[600], saved[200], file[300];
     snprintf(saved, sizeof saved, "%s", folder_path("checkpoints"));

@@ -62,7 +62,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=$plugin
 ReturnToService=2
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+SlurmdParameters=config_overrides
+NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 CONF
 SLURM_CONF=$work/slurm.conf
