@@ -243,7 +243,8 @@ class Examples(unittest.TestCase):
         ]
         (out,) = self.page("network.md", "train.py", replaced)
         self.assertRegex(out, r"\n +updates +300\n")
-        self.assertRegex(out, r"\n +test loss +0\.\d+\n")
+        with open(os.path.join(self.folder, "log")) as f:
+            self.assertRegex(out, r"\n +test loss +0\.\d+\n", f.read())
         # the options that the script has printed are those of the page
         with open(os.path.join(SOURCE, "docs", "network.md")) as f:
             page = " ".join(f.read().replace("\\\n>", "").split())
