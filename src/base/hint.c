@@ -227,7 +227,8 @@ const char *pl_nearest(const char *word, const char *const *names, size_t n) {
     return best;
 }
 
-/* The letters of a unit of time that stay of its n; 0: it is none. */
+/* Returns how many of the n letters of a unit of time its short form has: 1 for "minutes", 2 for
+ * "ms". Returns 0 if the word is not such a unit. */
 static size_t hint_unit(const char *word, size_t n) {
     static const char *const words[] = {"sec", "min", "hour", "hr", "day"};
     if (n == 1 || (n == 2 && strncmp(word, "ms", 2) == 0)) return n;

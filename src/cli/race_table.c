@@ -218,7 +218,7 @@ static int race_ahead(struct race_mean a, struct race_mean b) {
     return a.mean < b.mean ? -1 : 1;
 }
 
-/* The predicted time to the target; there is none if a simulated run did not reach it. */
+/* The predicted time to the target, unknown if a simulated run did not reach it. */
 static struct race_mean race_predicted(const struct race *r, const struct race_entrant *e) {
     struct race_mean m = cli_race_mean(e->predicted, r->n_seeds);
     return m.n == cli_race_done(r, e) ? race_plain(m.mean) : race_plain(NAN);
