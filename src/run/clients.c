@@ -99,13 +99,23 @@ static bool clients_newer(const struct server *s) {
     return shown == PL_NOT_SHOWN || s->view->version > shown;
 }
 
+/* If numbers are pending, they will not come: the version must be shown again. */
+static void clients_give_up(struct server *s) {
+    struct pl_clients_evaluator *e = &s->clients.evaluator;
+    if (e->pending) {
+        e->pending = false;
+        e->version = PL_NOT_SHOWN;
+        e->due = true;
+    }
+    clients_release(s);
+}
+
 /* Whether the evaluator is there: it asks, or evaluates. */
 static bool clients_seated(struct server *s, uint64_t now) {
     struct pl_clients_evaluator *e = &s->clients.evaluator;
     if (e->seat < 0 || !s->conf->transport->clients->is_client(s->port, e->seat)) {
         e->seat = -1;
-        e->pending = false; /* its numbers will not come */
-        clients_release(s);
+        clients_give_up(s);
         return false;
     }
     return e->pending || now < e->asked_ns + CLIENTS_SEATED_NS;
@@ -116,9 +126,7 @@ static void clients_ask(struct server *s, int evaluator) {
     struct pl_clients_evaluator *e = &s->clients.evaluator;
     e->asked_ns = pl_server_begun(s) ? pl_server_now(s) : s->clock.last_ns;
     e->seat = evaluator;
-    if (e->pending) e->version = PL_NOT_SHOWN; /* it did not see what was shown, or joined again */
-    e->pending = false;
-    clients_release(s);
+    clients_give_up(s); /* it did not see what was shown, or joined again */
     /* before the beginning, the clock of the run does not go */
     if (!pl_server_begun(s) || !e->due || e->reading || !clients_newer(s)) return;
     e->due = false;

@@ -131,6 +131,26 @@ TEST(an_evaluator_that_asks_late_is_waited_for) {
     if (!r.ok || said(&r, "test_loss") != 0.25) fail_msg("%s", r.text);
 }
 
+/* One that asks again without having said any numbers, as if the answer were lost on its way, is
+ * shown the last version again. */
+TEST(an_evaluator_that_asks_again_is_answered_again) {
+    struct server s = serve("model=external:dim=5 workers=1 method=async updates=5 lr=0.002");
+    pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+    pl_client *c = join(&s, (struct pl_client_conf){0});
+    for (int i = 0; i < 5; i++) assert_int_equal(answer(c, 0), PL_OK);
+    struct pl_client_task t = {.version = 0};
+    for (int times = 0; times < 2; times += t.version == 5) {
+        assert_int_equal(pl_client_pull(e, 120, &t), PL_OK);
+        if (t.version < 5) pl_client_push(e, 0, 0, NAN);
+    }
+    pl_client_report(e, "test_loss", 0.25);
+    pl_client_push(e, 0, 0, NAN);
+    pl_client_close(c);
+    pl_client_close(e);
+    struct served r = served(&s);
+    if (!r.ok || said(&r, "test_loss") != 0.25) fail_msg("%s", r.text);
+}
+
 TEST(test_requests) {
     char options[600], saved[200], file[300];
     snprintf(saved, sizeof saved, "%s", folder_path("checkpoints"));
