@@ -293,21 +293,22 @@ int pl_client_link_say(struct pl_link *l, const char *word, uint64_t wait_ns) {
 
 /* --- watching ---------------------------------------------------------------------------- */
 
-/* Copies what is shown in answer to the last question. False: nothing is, or not any more. */
+/* Copies what is shown in answer to a question that is not settled. False: nothing is, or not any
+ * more. */
 static bool client_copy(struct pl_link *l, float *out, uint64_t note[PL_NOTE_WORDS]) {
     struct pl_seqlock *order = &l->mailbox->order;
     uint64_t word[PL_SEQLOCK_WORDS];
     unsigned seq;
-    if (!pl_seqlock_read(order, word, &seq) || word[PL_ORDER_TASK] != l->question ||
-        !pl_shape_is_version(&l->shape, word[PL_ORDER_INPUT]))
-        return false;
+    if (!pl_seqlock_read(order, word, &seq)) return false;
+    if (word[PL_ORDER_TASK] <= l->settled || word[PL_ORDER_TASK] > l->question) return false;
+    if (!pl_shape_is_version(&l->shape, word[PL_ORDER_INPUT])) return false;
     if (out) memcpy(out, l->at + word[PL_ORDER_INPUT], l->shape.dim * sizeof *out);
     if (note) memcpy(note, &word[PL_ORDER_NOTE], PL_NOTE_WORDS * sizeof *note);
     atomic_thread_fence(memory_order_acquire);
     return atomic_load(&order->seq) == seq;
 }
 
-/* Waits for the answer to the last question, until `end`. */
+/* Waits for an answer until `end`. */
 static int client_await(struct pl_link *l, uint64_t end, float *out, uint64_t note[PL_NOTE_WORDS]) {
     uint64_t now = pl_now_ns();
     for (;;) {
@@ -328,8 +329,9 @@ static int client_ask(struct pl_link *l, uint64_t end) {
     return rc;
 }
 
-/* The server answers a question at once or not at all, so an evaluator repeats it after a while. A
- * question stays open between calls: one that looks without waiting finds the answer next time. */
+/* The server answers a question when it comes or not at all, so an evaluator repeats it after a
+ * while; the answer may be to an earlier one. Questions stay open between calls: one that looks
+ * without waiting finds the answer next time. */
 int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
                           uint64_t note[PL_NOTE_WORDS]) {
     uint64_t now = pl_now_ns(), end = pl_until(now, wait_ns);
@@ -343,8 +345,11 @@ int pl_client_link_newest(struct pl_link *l, uint64_t wait_ns, float *out,
             if (!rc) rc = client_await(l, client_least(end, l->ask_ns), out, note);
         }
         if (!rc) {
-            pl_link_send(l, PL_SAID_DONE, &l->question, sizeof l->question);
+            end = pl_until(pl_now_ns(), CLIENT_ASK_NS);
+            client_send(l, PL_SAID_DONE, &l->question, sizeof l->question, end);
+            l->settled = l->question;
             l->ask_ns = 0;
+            return PL_OK;
         }
         now = pl_now_ns();
         if (rc != PL_ETIMEDOUT || now >= end) return rc;

@@ -53,7 +53,7 @@ enum {
     PL_SAID_READY = 1, /* look at my mailbox */
     PL_SAID_WORD,      /* and the text */
     PL_SAID_ASK,       /* and a number: show me the newest version */
-    PL_SAID_DONE       /* and the same number: I have copied it */
+    PL_SAID_DONE       /* and the number of my last question: I have copied what you showed me */
 };
 
 /* The first byte of the sentence with which the server hangs up: whether the client may join again.

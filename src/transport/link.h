@@ -36,7 +36,8 @@ struct pl_link {
     bool client, peers;      /* it came as a client; it can read what others write */
     _Atomic uint64_t n_said; /* words of a client */
     uint64_t question;       /* an evaluator's last */
-    uint64_t ask_ns;         /* when it asks again; 0: its last question was answered */
+    uint64_t settled;        /* its last when it copied an answer */
+    uint64_t ask_ns;         /* when it asks again; 0: all its questions are settled */
 };
 
 struct pl_link_conf {

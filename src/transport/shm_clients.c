@@ -174,9 +174,12 @@ void pl_port_poll_evaluator(struct pl_port *p, int seat, bool gone, uint64_t now
     struct pl_seat *s = &p->seat[seat];
     uint64_t asked = atomic_load(&s->asked), done = atomic_load(&s->done);
     bool late = s->shown && now > s->shown_ns && now - s->shown_ns >= p->show_ns;
-    if (s->shown && (gone || late || done == s->shown || asked != s->shown))
+    if (s->shown && (gone || late || done >= s->shown)) {
         clients_take_back(p, seat);
-    if (!gone && asked != 0 && asked != s->answered) {
+        if (done > s->answered) s->answered = done;
+    }
+    /* a question that comes while it reads was repeated because the answer took long */
+    if (!gone && !s->shown && asked != 0 && asked != s->answered) {
         s->answered = asked;
         pl_port_enqueue(&p->queue, PL_NEWS_ASK, seat, NULL);
     }

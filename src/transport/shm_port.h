@@ -30,7 +30,7 @@ struct pl_seat {
     uint64_t *absent; /* [PL_ABSENT_WORDS] of its result; NULL: it never lacked a tensor */
     /* an evaluator's */
     _Atomic uint64_t asked, done; /* numbers that it sent; written by the watching thread */
-    uint64_t answered;            /* the last question that was passed on */
+    uint64_t answered;            /* the last question that was passed on, or settled by `done` */
     uint64_t shown;               /* question whose answer it reads; 0: none */
     uint64_t shown_ns;
 };

@@ -367,6 +367,34 @@ static void ask(struct pl_link *l) {
     assert_true(pl_link_send(l, PL_SAID_ASK, &l->question, sizeof l->question));
 }
 
+/* However long the server takes to answer a question, and however often it is repeated until then:
+ * what is shown stays until it is copied, and then no question is open. */
+TEST(a_late_answer_is_an_answer) {
+    struct crew c;
+    int number;
+    float w[5];
+    crew_open_with(&c, &pl_shm, 1, 5, true, (struct pl_port_conf){.n_evaluators = 1});
+    struct pl_link *l = evaluator(&c, &number);
+    for (int round = 1; round <= 3; round++) {
+        ask(l);
+        crew_news(&c, PL_NEWS_ASK, 1);
+        ask(l);
+        for (size_t i = 0; i < c.dim; i++) c.version[0][i] = (float)round;
+        assert_true(c.t->clients->show(c.p, 1, c.version[0], NULL));
+        ask(l);
+        crew_sleep(20000000);
+        crew_silent(&c);
+        assert_int_equal(pl_client_link_newest(l, 0, w, NULL), PL_OK);
+        assert_true(w[0] == (float)round && w[4] == (float)round);
+        crew_news(&c, PL_NEWS_DONE, 1);
+        crew_sleep(20000000);
+        crew_silent(&c);
+    }
+    c.t->port.shutdown(c.p, 0);
+    c.t->link.detach(l);
+    crew_close(&c);
+}
+
 /* Frozen, dead and confused evaluators let go, without their doing. */
 TEST(a_frozen_evaluator_lets_go) {
     struct crew c;
@@ -394,7 +422,7 @@ TEST(a_frozen_evaluator_lets_go) {
     ask(a);
     crew_news(&c, PL_NEWS_ASK, 1);
     assert_true(c.t->clients->show(c.p, 1, c.version[0], NULL));
-    ask(a); /* it wants another */
+    ask(a); /* it does not find what it is shown */
     crew_news(&c, PL_NEWS_DONE, 1);
     crew_news(&c, PL_NEWS_ASK, 1);
     assert_true(c.t->clients->show(c.p, 1, c.version[0], NULL));
