@@ -113,42 +113,47 @@ TEST(a_lost_evaluator_is_not_waited_for) {
     }
 }
 
-/* One that has joined, and first asks some seconds after the end, as on a busy machine, is waited
- * for. */
-TEST(an_evaluator_that_asks_late_is_waited_for) {
+/* A run whose five updates are done: it ends as soon as its evaluator has nothing to say. */
+static struct server serve_updates(pl_client **e, pl_client **c) {
     struct server s = serve("model=external:dim=5 workers=1 method=async updates=5 lr=0.002");
-    pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
-    pl_client *c = join(&s, (struct pl_client_conf){0});
-    for (int i = 0; i < 5; i++) assert_int_equal(answer(c, 0), PL_OK);
-    sleep(5);
-    struct pl_client_task t;
-    assert_int_equal(pl_client_pull(e, 120, &t), PL_OK);
+    *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
+    *c = join(&s, (struct pl_client_conf){0});
+    for (int i = 0; i < 5; i++) assert_int_equal(answer(*c, 0), PL_OK);
+    return s;
+}
+
+/* The evaluator's numbers about what it pulled are those of the run. */
+static void score_last(const struct server *s, pl_client *e, pl_client *c) {
     pl_client_report(e, "test_loss", 0.25);
     pl_client_push(e, 0, 0, NAN);
     pl_client_close(c);
     pl_client_close(e);
-    struct served r = served(&s);
+    struct served r = served(s);
     if (!r.ok || said(&r, "test_loss") != 0.25) fail_msg("%s", r.text);
+}
+
+/* One that has joined, and first asks some seconds after the end, as on a busy machine, is waited
+ * for. */
+TEST(an_evaluator_that_asks_late_is_waited_for) {
+    pl_client *e, *c;
+    struct server s = serve_updates(&e, &c);
+    sleep(5);
+    struct pl_client_task t;
+    assert_int_equal(pl_client_pull(e, 120, &t), PL_OK);
+    score_last(&s, e, c);
 }
 
 /* One that asks again without having said any numbers, as if the answer were lost on its way, is
  * shown the last version again. */
 TEST(an_evaluator_that_asks_again_is_answered_again) {
-    struct server s = serve("model=external:dim=5 workers=1 method=async updates=5 lr=0.002");
-    pl_client *e = join(&s, (struct pl_client_conf){.role = PL_ROLE_EVALUATOR});
-    pl_client *c = join(&s, (struct pl_client_conf){0});
-    for (int i = 0; i < 5; i++) assert_int_equal(answer(c, 0), PL_OK);
+    pl_client *e, *c;
+    struct server s = serve_updates(&e, &c);
     struct pl_client_task t = {.version = 0};
     for (int times = 0; times < 2; times += t.version == 5) {
         assert_int_equal(pl_client_pull(e, 120, &t), PL_OK);
         if (t.version < 5) pl_client_push(e, 0, 0, NAN);
     }
-    pl_client_report(e, "test_loss", 0.25);
-    pl_client_push(e, 0, 0, NAN);
-    pl_client_close(c);
-    pl_client_close(e);
-    struct served r = served(&s);
-    if (!r.ok || said(&r, "test_loss") != 0.25) fail_msg("%s", r.text);
+    score_last(&s, e, c);
 }
 
 TEST(test_requests) {
