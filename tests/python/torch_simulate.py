@@ -49,13 +49,13 @@ class CKernel:
 
     def __init__(self, source: Any) -> None:
         if source not in self.compiled:
-            folder = tempfile.mkdtemp()
-            name = os.path.join(folder, "kernel")
-            with open(name + ".c", "w") as f:
-                f.write(source)
-            cc = [os.environ.get("CC", "cc"), "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
-            subprocess.run(cc + [name + ".c", "-o", name + ".so", "-lm"], check=True)
-            self.compiled[source] = ctypes.CDLL(name + ".so")
+            with tempfile.TemporaryDirectory() as folder:
+                name = os.path.join(folder, "kernel")
+                with open(name + ".c", "w") as f:
+                    f.write(source)
+                cc = [os.environ.get("CC", "cc"), "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+                subprocess.run(cc + [name + ".c", "-o", name + ".so", "-lm"], check=True)
+                self.compiled[source] = ctypes.CDLL(name + ".so")
         self.commit = self.compiled[source].pl_kernel
         self.commit.argtypes = [ctypes.c_void_p]
         self.commit.restype = None

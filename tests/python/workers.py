@@ -1,14 +1,16 @@
 """What the tests of PyTorch workers share: tiny models, and workers that are threads."""
 
+import atexit
 import contextlib
 import os
 import queue
 import random
+import shutil
 import socket
 import tempfile
 import threading
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -82,9 +84,22 @@ def free_port() -> int:
             return port
 
 
+def folder_of_runs() -> str:
+    """One per process, which removes it at its end; forks make their own."""
+    pid = os.getpid()
+    with SEEDING:
+        if pid not in _folders:
+            _folders[pid] = path = tempfile.mkdtemp()
+            atexit.register(lambda: os.getpid() == pid and shutil.rmtree(path, True))
+    return _folders[pid]
+
+
+_folders: Dict[int, str] = {}
+
+
 def roles(n: int, far: bool = False) -> List[pl.Role]:
     """Far workers join over HTTP, all but rank 0."""
-    folder = tempfile.mkdtemp()
+    folder = tempfile.mkdtemp(dir=folder_of_runs())
     path = os.path.join(folder, "run", "run.socket")
     if not far:
         return [pl.Role(r, n, path) for r in range(n)]
