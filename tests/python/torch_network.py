@@ -4,6 +4,7 @@ import contextlib
 import glob
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -286,11 +287,15 @@ class Network(unittest.TestCase):
         often = ["--checkpoint-every", "5", "--checkpoint-keep", "99"]
         return [*command, "--requests", "a-token", *often]
 
-    def kill_after_a_checkpoint(self, server: "subprocess.Popen[bytes]") -> None:
+    def n_checkpoints(self) -> int:
+        """Those that are complete."""
         saved = os.path.join(self.folder, "saved")
-        os.makedirs(saved, exist_ok=True)
-        before = len(os.listdir(saved))
-        while server.poll() is None and len(os.listdir(saved)) < before + 2:
+        names = os.listdir(saved) if os.path.isdir(saved) else []
+        return sum(re.fullmatch(r"checkpoint-\d+\.safetensors", name) is not None for name in names)
+
+    def kill_after_a_checkpoint(self, server: "subprocess.Popen[bytes]") -> None:
+        before = self.n_checkpoints()
+        while server.poll() is None and self.n_checkpoints() < before + 2:
             time.sleep(0.01)  # orders since then have told the workers of its standby
         server.kill()
         server.wait()
