@@ -10,8 +10,10 @@
 #define RACE_FACTOR 20 /* columns of a factor with its interval */
 
 /* Prints large numbers without an exponent or decimals. */
-static void race_number(char *out, size_t max, const char *format, double x) {
-    cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
+static void race_number(char *out, size_t max, const char *format, double x,
+                        enum race_bound bound) {
+    bool large = fabs(x) >= 1000 && fabs(x) < 1e15;
+    cli_race_append(out, max, large ? "%.0f" : format, x, bound);
 }
 
 /* Decimals as in the format, or as many as are known. */
@@ -19,17 +21,16 @@ static void race_cell(struct race_mean m, const char *format, int width) {
     char text[64] = "", known[16];
     snprintf(known, sizeof known, "%%.%df", m.within > 0 ? cli_decimals(m.within) : 0);
     if (m.within > 0 && (!strchr(format, 'f') || strcmp(known, format) < 0)) format = known;
-    if (m.bound != RACE_EXACT && m.n > 0)
-        cli_append(text, sizeof text, m.bound == RACE_AT_LEAST ? "≥ " : "≤ ");
-    race_number(text, sizeof text, m.n > 0 ? format : "-", cli_race_shown(m));
+    if (m.n > 0) cli_append(text, sizeof text, "%s", cli_race_sign(m.bound));
+    race_number(text, sizeof text, m.n > 0 ? format : "-", cli_race_shown(m), m.bound);
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         cli_append(text, sizeof text, " ± ");
-        race_number(text, sizeof text, format, m.half);
+        race_number(text, sizeof text, format, m.half, RACE_EXACT);
     } else if (m.bound == RACE_EXACT && m.low < m.high) {
         cli_append(text, sizeof text, " (");
-        race_number(text, sizeof text, format, m.low);
+        race_number(text, sizeof text, format, m.low, RACE_EXACT);
         cli_append(text, sizeof text, " to ");
-        race_number(text, sizeof text, format, m.high);
+        race_number(text, sizeof text, format, m.high, RACE_EXACT);
         cli_append(text, sizeof text, ")");
     }
     for (const char *c = cli_signs(text); *c; c++) width += (*c & 0xc0) == 0x80; /* no column */

@@ -403,6 +403,26 @@ tr -d ' \n' <wild/race.json |
     grep -q '"method":"async",[^{]*{[^}]*},"factor":{"mean":null' ||
     fail "race.json has a factor that says nothing: $(cat wild/race.json)"
 
+echo "-- a bound is rounded to the side on which it holds"
+for seed in 1 2; do took async $seed 1 1; done
+took sync 1 147.31 147.31
+took sync 2 148 null
+works race --resume wild
+has '^sync .* ≥ 147\.6  ' # of 147.655
+has '^async .* ≥ 143\.33  ' # of 143.336
+has ' at least 143 times as fast as sync (at least 147 s on average)'
+grep -q 'sync – ≥ 147 s<' wild/plot.svg || fail "the plot: $(grep -o 'sync – [^<]*' wild/plot.svg)"
+grep -q '"shown": "≥ 147"' wild/race.json || fail "race.json: $(grep '"shown"' wild/race.json)"
+for seed in 1 2; do took sync $seed 100 100; done
+took async 1 147.31 147.31
+took async 2 148 null
+works race --resume wild
+has '^async .* ≥ 147\.6  .* ≤ 0\.70  ' # of 0.6977
+took async 1 3.3 3.3
+took async 2 3.3 null
+works race --resume wild
+has '^async .* ≥ 3\.3  .* ≤ 30\.31  ' # a number with few digits keeps them; of 30.303
+
 echo "-- divergence"
 works race sync@lr=0.5 async@lr=60 --data digits:samples=300,test=50 --model mlp --workers 3 \
     --updates 40 --seeds 2 --out apart

@@ -13,7 +13,7 @@ import browser  # noqa: E402
 from page_checks import adds_up, check, drawn, failed, open_page, paceline  # noqa: E402
 from page_hostile import hostile  # noqa: E402
 from page_live import live  # noqa: E402
-from page_race import figures, race, resolution, unfinished  # noqa: E402
+from page_race import bounds, figures, race, resolution, unfinished  # noqa: E402
 from page_tasks import keyboard  # noqa: E402
 
 KINDS = {
@@ -196,6 +196,7 @@ def main() -> int:
             race,
             unfinished,
             resolution,
+            bounds,
             figures,
             slow,
             cores,
