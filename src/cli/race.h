@@ -17,7 +17,7 @@
 struct race_try {
     double lr;
     double seconds; /* mean time to the target; NAN: longer than the best before it, or never */
-    double error;   /* at the end: RMSE, 1 - accuracy, or loss */
+    double error;   /* at the end: RMSE, 1 - accuracy or loss; without a target, training loss */
 };
 
 /* One entrant, method[:options][@key=value…], and the results of its runs by seed. Numbers of runs

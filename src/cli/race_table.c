@@ -75,8 +75,9 @@ static void race_tried(FILE *f, const struct race *r) {
         }
     if (!any) return;
     fprintf(f, "\nlearning rates tried, and %s in simulated runs with other seeds:\n",
-            timed ? "seconds to target (-: longer than the best before it, or never)"
-                  : "the error at the end");
+            timed       ? "seconds to target (-: longer than the best before it, or never)"
+            : r->target ? "the error at the end"
+                        : "the training loss at the end");
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
         if (e->n_tried == 0) continue;

@@ -105,12 +105,22 @@ grep -q 'not tuned\|as much as methods' out && fail "rates were given: $(cat out
 # shellcheck disable=SC2086
 works race sync async $quick --out best-of-all
 has 'each method at its own best learning rate'
-has 'and the error at the end in simulated runs'
+has 'and the training loss at the end in simulated runs'
 grep -q 'not tuned\|as much as methods' out && fail "rates were tuned: $(cat out)"
 # shellcheck disable=SC2086
 works race --resume best-of-all --quiet kasync
 has '^kasync .*: .*: ' # the rates tried are kept, and those of more methods added
 [ "$(grep -c '^[ks].*: .*: ' out)" -eq 2 ] || fail "rates tried: $(cat out)"
+
+# without a target a rate counts by what ranks the race, the mean of its training losses at the end
+# shellcheck disable=SC2086
+works race sync $small --time 20 --out by-loss
+tried=$(tr -d ' \n' <by-loss/race.json | sed 's/.*"lr":0.1[0-9]*,[^}]*"error":\([0-9.]*\)}.*/\1/')
+# shellcheck disable=SC2086
+works race sync --tune no $small --time 20 --seed 1000001 --seeds 2 --json --out by-hand
+loss=$(grep -o '"loss":{"mean":[0-9.]*' out | cut -d: -f3)
+awk -v a="$tried" -v b="$loss" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-20) }' ||
+    fail "tuning had the error $tried, and the mean of the losses is $loss"
 
 # the table and race.json have the same sentences, the first of which says what holds for all
 # shellcheck disable=SC2086

@@ -67,6 +67,11 @@ def race(b: browser.Browser) -> None:
     check(
         [float(x) for x in used] == [float("%.3g" % e["lr"]) for e in told], "rates used: %s" % used
     )
+    paceline("race sync --model quadratic --updates 30 --out untargeted")
+    paceline("report untargeted -o untargeted.html")
+    open_page(b, "untargeted.html")
+    note = b.run("document.querySelector('.tried .note').textContent")
+    check(note.startswith("Training loss at the end at each rate"), "rates tried: " + note)
     paceline(
         "race sync async@lr=0.01 --lr 0.1 --workers 2 --data digits:samples=300,test=100 "
         "--model softmax --target-accuracy 0.99 --time 9 --out missed"
