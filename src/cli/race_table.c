@@ -42,9 +42,9 @@ static struct race_mean race_plain(double x) {
     return (struct race_mean){.mean = x, .half = NAN, .n = isfinite(x)};
 }
 
-static void race_row(const struct race *r, const struct race_entrant *e) {
+/* The column of factors has a width of its own: `wider`. */
+static void race_row(const struct race *r, const struct race_entrant *e, int wider) {
     int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
-    int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
     int n_reached = cli_race_reached(r, e), n_diverged = cli_race_diverged(r, e);
     printf("%-*s", r->name_width, e->name);
     race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
@@ -184,8 +184,9 @@ void cli_race_board(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS], *base = cli_race_baseline(r);
     int wide = r->n_seeds > 1 ? 16 : 11, n = cli_race_order(r, order);
     int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
-    char against[40] = "factor";
-    if (base) snprintf(against, sizeof against, "x vs %.*s", wider - 5, base->name);
+    char against[RACE_PATH + 8] = "factor";
+    if (base) snprintf(against, sizeof against, "x vs %s", base->name);
+    if ((int)strlen(against) > wider) wider = (int)strlen(against);
     if (n > 0) {
         race_say(race_caption, r, 2);
         printf("%-*s %8s", r->name_width, "method", "lr");
@@ -196,7 +197,7 @@ void cli_race_board(const struct race *r) {
         printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
                "staleness", "wasted %", "idle %");
     }
-    for (int i = 0; i < n; i++) race_row(r, order[i]);
+    for (int i = 0; i < n; i++) race_row(r, order[i], wider);
     for (int i = 0; i < r->n; i++)
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);

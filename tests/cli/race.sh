@@ -83,6 +83,12 @@ has 'x vs ksync'
 works race async kasync:k=2 --workers 3 --model quadratic --updates 30 --tune no --target-loss 1 \
     --out alone
 has 'target *factor '
+works race sync@lr=0.1 sync@lr=0.05 async@lr=0.1 --workers 3 --model quadratic --updates 300 \
+    --target-loss 1 --out two-rates
+has ' x vs sync@lr=0.1 ' # not cut, and its numbers are below it
+awk '/^method/ { end = index($0, "sync@lr=0.1") + 11 }
+    /^a?sync@/ && NF > 3 { print substr($0, end - 1, 2) }' out >ends
+[ "$(grep -c '^[0-9] $' ends)" -eq 3 ] || fail "factors are not below their title: $(cat out)"
 
 echo "-- what the table says about rates"
 quick='--model quadratic --updates 30 --quiet'
