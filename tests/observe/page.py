@@ -54,6 +54,9 @@ def kinds(b: browser.Browser) -> None:
             b.run("document.querySelector('#verdict p').textContent.length") > 20,
             name + ": no verdict",
         )
+        if name == "train":
+            said = b.run("document.querySelector('#verdict').textContent")
+            check(re.search(r"[.]Workers spent ", said), "whose workers: " + said)
         metric = METRIC.get(name, "Test accuracy")
         if metric:
             check(

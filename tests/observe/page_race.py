@@ -26,6 +26,8 @@ def race(b: browser.Browser) -> None:
     check(
         said[0].startswith("With learning rates that were not tuned, "), "the headline: " + said[0]
     )
+    first = "nder %s, in the run with seed 1, workers spent " % told["ranking"][0]["method"]
+    check(any(s.startswith("U" + first) for s in said), "whose workers: %s" % said)
     above = b.run(
         "Page.loads[0].groups.every(g => g.times.length < g.runs.length || g.finals.every(x => x >= 0.2))"
     )
@@ -111,6 +113,7 @@ def race(b: browser.Browser) -> None:
         "workloads are not apart",
     )
     said = b.run("document.querySelector('#verdict').textContent")
+    check("In race race, u" + first in said, "whose workers: " + said)
     check(
         "kasync:k=2 ended with" in said and not re.search("kasync[^.]*did not reach", said),
         "no target, and missed it: " + said,
