@@ -52,7 +52,7 @@ const Page = (() => {
       ["learning rate", g => (g.standing ? Format.three(g.standing.lr) : "–")],
       ["time to target", g => Format.time(g) || (Number.isFinite(g.target) ? "not reached" : "–")],
       [
-        race && load.race.baseline ? `times as fast as ${load.race.baseline}` : "",
+        race && load.race.baseline ? `times\u00a0as\u00a0fast as\u00a0${load.race.baseline}` : "",
         g => (g.standing ? Format.interval(g.standing.factor, Format.three) : "–")
       ],
       ["predicted time", g => of(g, "predicted", Format.seconds)],
