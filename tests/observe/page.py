@@ -75,6 +75,11 @@ def kinds(b: browser.Browser) -> None:
             b.run("document.querySelectorAll('#configuration tr').length") > 20,
             name + ": no configuration",
         )
+        told = b.run(
+            """[...document.querySelectorAll('#configuration details tr')].filter(
+            r => r.cells[0].textContent === 'lr').map(r => r.cells[1].textContent)"""
+        )
+        check(told == [{"mf": "0.02"}.get(name, "0.1")], "%s: the learning rate %s" % (name, told))
         b.run("document.querySelector('#events summary').click()")
         b.frames()
         check(
