@@ -49,9 +49,8 @@ static const char *identity_delay(const struct pl_setup *s, const struct pl_buil
     return b->job.delay && strcmp(kind, "replay") != 0 ? pl_setup_delay(s) : NULL;
 }
 
-/* The options, with what "auto" and defaults stand for in this run. */
-static void identity_resolve(const struct pl_setup *s, const struct pl_built *b, const char *kind,
-                             struct pl_setup_conf *c) {
+void pl_identity_resolve(const struct pl_setup *s, const struct pl_built *b, const char *kind,
+                         struct pl_setup_conf *c) {
     const struct pl_job *job = &b->job;
     const char *delay = identity_delay(s, b, kind);
     bool method = strcmp(kind, "race") != 0;
@@ -75,7 +74,7 @@ static void identity_options(struct pl_json *j, const struct pl_setup *s, const 
                              const char *kind) {
     char value[PL_SPEC_MAX];
     struct pl_setup_conf resolved;
-    identity_resolve(s, b, kind, &resolved);
+    pl_identity_resolve(s, b, kind, &resolved);
     pl_json_open(j, "options", '{');
     for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
         if (!(o->flags & identity_reader(kind))) continue;
@@ -324,6 +323,7 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
     struct pl_json j = {0};
     char started[24];
     *out = (struct pl_identity){
+        .kind = kind,
         .header = calloc(1, IDENTITY_HEADER),
         .command = pl_command_new(s, kind, recording, resumed ? resumed->path : NULL),
         .core_wait = NAN};

@@ -14,6 +14,7 @@
 struct pl_identity {
     char id[PL_ID_MAX];     /* "20261115-170229-7f3a9c": UTC, and six random digits */
     char origin[PL_ID_MAX]; /* of the first run, if this one continues another; otherwise `id` */
+    const char *kind;       /* as given to pl_identity_new */
     char *body;             /* the JSON object without what the end adds */
     char *json;       /* the JSON object: of a run that has begun, then of one that has ended */
     char *header;     /* for people: lines, each ended by a line feed */
@@ -41,6 +42,10 @@ int pl_identity_new(const struct pl_setup *s, const struct pl_built *b, const ch
                     const char *recording, const struct pl_resumed *resumed,
                     struct pl_identity *out);
 void pl_identity_free(struct pl_identity *id);
+
+/* The options, with what "auto" and defaults stand for in such a run. */
+void pl_identity_resolve(const struct pl_setup *s, const struct pl_built *b, const char *kind,
+                         struct pl_setup_conf *c);
 
 /* Adds the end. `why` is a word of docs/runs.md, `trouble` a sentence or "". */
 void pl_identity_end(struct pl_identity *id, const char *why, const char *trouble,

@@ -147,8 +147,10 @@ void pl_setup_let_go(struct pl_setup *s);
 /* Asks the watching program, without a report, whether to stop. ctx is the setup. */
 bool pl_setup_stops(void *ctx);
 
-/* Every option with PL_KEPT as a line "key=value"; the caller must free() *out. */
+/* Every option with PL_KEPT as a line "key=value", with the setup's values or with those given; the
+ * caller must free() *out. */
 int pl_setup_text(struct pl_setup *s, char **out);
+int pl_setup_text_of(struct pl_setup *s, const struct pl_setup_conf *c, char **out);
 
 /* The same for another machine, without those that name files; data that is a file is "?". */
 int pl_setup_portable(struct pl_setup *s, char **out);

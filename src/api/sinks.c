@@ -45,14 +45,17 @@ static void sinks_leave_out_data(char *text) {
     if (end) memmove(line, end, strlen(end) + 1);
 }
 
+/* The history has the options that were used, as run.json does. */
 static int sinks_begin(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                       const char *clock, const char *command) {
+                       const char *clock, const struct pl_identity *run) {
+    struct pl_setup_conf used;
     char *text;
-    int rc = pl_setup_text(setup, &text);
+    pl_identity_resolve(setup, built, run->kind, &used);
+    int rc = pl_setup_text_of(setup, &used, &text);
     if (rc) return rc;
     if (!built->job.data) sinks_leave_out_data(text);
     const struct pl_history_info info = {built->method, clock, sinks_metric(built->job.model), text,
-                                         command};
+                                         run->command};
     if (pl_history_new(&info, built->job.n_workers, &s->history))
         rc = pl_fail(&setup->why, PL_ENOMEM, "out of memory for the history of %d workers",
                      built->job.n_workers);
@@ -73,10 +76,10 @@ static int sinks_serve(struct pl_sinks *s, struct pl_setup *setup) {
 }
 
 static int sinks_watch(struct pl_sinks *s, struct pl_setup *setup, const struct pl_built *built,
-                       const char *clock, const char *command) {
+                       const char *clock, const struct pl_identity *run) {
     const struct pl_setup_conf *c = &setup->conf;
     bool wants = c->history[0] || c->log_dir[0] || c->dashboard[0] || setup->captured;
-    int rc = wants ? sinks_begin(s, setup, built, clock, command) : PL_OK;
+    int rc = wants ? sinks_begin(s, setup, built, clock, run) : PL_OK;
     if (!rc && c->history[0]) {
         FILE *f;
         rc = pl_sink_open("history", c->history, &f, &setup->why); /* overwrites no file */
@@ -154,7 +157,7 @@ int pl_sinks_open(struct pl_sinks *s, struct pl_setup *setup, const struct pl_bu
         rc = pl_logdir_open(c->log_dir, built->method, built->job.n_workers, PL_SINK_MAX,
                             &s->logdir, &setup->why);
     if (!rc && s->logdir) rc = pl_logdir_run(s->logdir, run->json, &setup->why);
-    if (!rc) rc = sinks_watch(s, setup, built, clock, run->command);
+    if (!rc) rc = sinks_watch(s, setup, built, clock, run);
     return rc;
 }
 

@@ -21,7 +21,7 @@ static bool text_restores(const struct pl_setup *s, const struct pl_opt *o) {
 
 /* The program's version, the number of parameters if a function replaces the model, and every
  * option. */
-int pl_setup_text(struct pl_setup *s, char **out) {
+int pl_setup_text_of(struct pl_setup *s, const struct pl_setup_conf *c, char **out) {
     size_t room = 200;
     for (const struct pl_opt *o = pl_setup_opts; o->name; o++)
         room += strlen(o->name) + PL_SPEC_MAX + 2;
@@ -31,7 +31,7 @@ int pl_setup_text(struct pl_setup *s, char **out) {
                                 s->has_function ? s->function.dim : 0);
     for (const struct pl_opt *o = pl_setup_opts; o->name; o++) {
         char value[PL_SPEC_MAX];
-        pl_opt_print(o, &s->conf, value, sizeof value);
+        pl_opt_print(o, c, value, sizeof value);
         if (strchr(value, '\n')) {
             free(text);
             return pl_fail(&s->why, PL_EUSAGE, "the value of %s contains a line break", o->name);
@@ -41,6 +41,10 @@ int pl_setup_text(struct pl_setup *s, char **out) {
     }
     *out = text;
     return PL_OK;
+}
+
+int pl_setup_text(struct pl_setup *s, char **out) {
+    return pl_setup_text_of(s, &s->conf, out);
 }
 
 /* Whether a value names files, which another machine does not have. */

@@ -17,7 +17,7 @@
 struct race_try {
     double lr;
     double seconds; /* mean time to the target; NAN: longer than the best before it, or never */
-    double error;   /* at the end: RMSE, 1 - accuracy, or loss */
+    double error;   /* at the end: RMSE, 1 - accuracy or loss; without a target, training loss */
 };
 
 /* One entrant, method[:options][@key=value…], and the results of its runs by seed. Numbers of runs
@@ -174,8 +174,16 @@ double cli_race_shown(struct race_mean m); /* the mean, or the end of its interv
 
 double cli_race_within(const struct race *r); /* the resolution of times to the target; 0: exact */
 
-/* Prints a number with `digits` digits, or fewer: no more decimals than `within` allows. */
-void cli_race_put(FILE *f, int digits, double x, double within);
+/* Appends a number as cli_append does with the format; a bound is rounded to the side on which it
+ * holds. Numbers are taken as known to 12 digits: 0.3 stays 0.3. */
+void cli_race_append(char *out, size_t max, const char *format, double x, enum race_bound bound);
+
+/* Appends or prints a number with `digits` digits, or fewer: no more decimals than `within`
+ * allows. */
+void cli_race_digits(char *out, size_t max, int digits, double x, double within,
+                     enum race_bound bound);
+void cli_race_put(FILE *f, int digits, double x, double within, enum race_bound bound);
+const char *cli_race_sign(enum race_bound bound); /* before a bound: "≥ " or "≤ " */
 
 int cli_race_missing(const struct race *r); /* runs without a result */
 

@@ -116,9 +116,13 @@ static json_t *file_entrants(const struct race *r) {
 
 static json_t *file_mean(struct race_mean m) {
     static const char *const bound[] = {NULL, "at least", "at most"};
-    return json_pack("{s:o, s:o, s:o, s:o, s:i, s:s?, s:o}", "mean", file_real(m.mean), "half",
-                     file_real(m.half), "low", file_real(m.low), "high", file_real(m.high), "n",
-                     m.n, "bound", bound[m.bound], "within", file_real(m.within));
+    char shown[64] = "";
+    cli_append(shown, sizeof shown, "%s", cli_race_sign(m.bound));
+    cli_race_digits(shown, sizeof shown, 3, cli_race_shown(m), m.within, m.bound);
+    return json_pack("{s:o, s:o, s:o, s:o, s:i, s:s?, s:s?, s:o}", "mean", file_real(m.mean),
+                     "half", file_real(m.half), "low", file_real(m.low), "high", file_real(m.high),
+                     "n", m.n, "bound", bound[m.bound], "shown",
+                     m.bound == RACE_EXACT ? NULL : shown, "within", file_real(m.within));
 }
 
 static json_t *file_row(const struct race *r, const struct race_entrant *e) {

@@ -7,6 +7,7 @@
  * such runs is a bound, and is shown as one. Of a factor of such runs, the end of its interval that
  * still holds is shown. A run that diverged would never have arrived: its entrant has no time and
  * no factor. */
+#include <fenv.h>
 #include <math.h>
 
 #include "race.h"
@@ -48,6 +49,39 @@ struct race_mean cli_race_mean_ratio(const double *x, int n) {
 double cli_race_shown(struct race_mean m) {
     double end = m.bound == RACE_AT_LEAST ? m.low : m.high;
     return m.bound != RACE_EXACT && isnan(m.half) && isfinite(end) ? end : m.mean;
+}
+
+/* snprintf rounds in the direction that is set. */
+void cli_race_append(char *out, size_t max, const char *format, double x, enum race_bound bound) {
+    static const int direction[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD};
+    static const double known[] = {1, 1 + 1e-12, 1 - 1e-12};
+    fesetround(direction[bound]);
+    cli_append(out, max, format, x * known[bound]);
+    fesetround(FE_TONEAREST);
+}
+
+const char *cli_race_sign(enum race_bound bound) {
+    static const char *const sign[] = {"", "≥ ", "≤ "};
+    return sign[bound];
+}
+
+void cli_race_digits(char *out, size_t max, int digits, double x, double within,
+                     enum race_bound bound) {
+    int known = within > 0 ? cli_decimals(within) : 0;
+    char format[16];
+    if (within > 0 && fabs(x) < pow(10, digits - known))
+        snprintf(format, sizeof format, "%%.%df", known);
+    else if (fabs(x) >= pow(10, digits) && fabs(x) < 1e15)
+        snprintf(format, sizeof format, "%%.0f");
+    else
+        snprintf(format, sizeof format, "%%.%dg", digits);
+    cli_race_append(out, max, format, x, bound);
+}
+
+void cli_race_put(FILE *f, int digits, double x, double within, enum race_bound bound) {
+    char text[64] = "";
+    cli_race_digits(text, sizeof text, digits, x, within, bound);
+    fputs(text, f);
 }
 
 int cli_race_done(const struct race *r, const struct race_entrant *e) {

@@ -213,8 +213,8 @@ static void plot_legend(const struct plot *p) {
                 p->x.to + 16, p->y.to + 8 + 20 * i, i > 7, plot_colour(i));
         plot_text(p->f, p->order[i]->name, PLOT_NAME);
         if (time.n > 0) {
-            fputs(time.bound == RACE_AT_LEAST ? " – ≥ " : " – ", p->f);
-            cli_race_put(p->f, 3, time.mean, time.within);
+            fprintf(p->f, " – %s", cli_race_sign(time.bound));
+            cli_race_put(p->f, 3, time.mean, time.within, time.bound);
             fputs(" s", p->f);
         }
         fputs("</text></g>\n", p->f);

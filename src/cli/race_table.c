@@ -10,8 +10,10 @@
 #define RACE_FACTOR 20 /* columns of a factor with its interval */
 
 /* Prints large numbers without an exponent or decimals. */
-static void race_number(char *out, size_t max, const char *format, double x) {
-    cli_append(out, max, fabs(x) >= 1000 && fabs(x) < 1e15 ? "%.0f" : format, x);
+static void race_number(char *out, size_t max, const char *format, double x,
+                        enum race_bound bound) {
+    bool large = fabs(x) >= 1000 && fabs(x) < 1e15;
+    cli_race_append(out, max, large ? "%.0f" : format, x, bound);
 }
 
 /* Decimals as in the format, or as many as are known. */
@@ -19,17 +21,16 @@ static void race_cell(struct race_mean m, const char *format, int width) {
     char text[64] = "", known[16];
     snprintf(known, sizeof known, "%%.%df", m.within > 0 ? cli_decimals(m.within) : 0);
     if (m.within > 0 && (!strchr(format, 'f') || strcmp(known, format) < 0)) format = known;
-    if (m.bound != RACE_EXACT && m.n > 0)
-        cli_append(text, sizeof text, m.bound == RACE_AT_LEAST ? "≥ " : "≤ ");
-    race_number(text, sizeof text, m.n > 0 ? format : "-", cli_race_shown(m));
+    if (m.n > 0) cli_append(text, sizeof text, "%s", cli_race_sign(m.bound));
+    race_number(text, sizeof text, m.n > 0 ? format : "-", cli_race_shown(m), m.bound);
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         cli_append(text, sizeof text, " ± ");
-        race_number(text, sizeof text, format, m.half);
+        race_number(text, sizeof text, format, m.half, RACE_EXACT);
     } else if (m.bound == RACE_EXACT && m.low < m.high) {
         cli_append(text, sizeof text, " (");
-        race_number(text, sizeof text, format, m.low);
+        race_number(text, sizeof text, format, m.low, RACE_EXACT);
         cli_append(text, sizeof text, " to ");
-        race_number(text, sizeof text, format, m.high);
+        race_number(text, sizeof text, format, m.high, RACE_EXACT);
         cli_append(text, sizeof text, ")");
     }
     for (const char *c = cli_signs(text); *c; c++) width += (*c & 0xc0) == 0x80; /* no column */
@@ -41,9 +42,9 @@ static struct race_mean race_plain(double x) {
     return (struct race_mean){.mean = x, .half = NAN, .n = isfinite(x)};
 }
 
-static void race_row(const struct race *r, const struct race_entrant *e) {
+/* The column of factors has a width of its own: `wider`. */
+static void race_row(const struct race *r, const struct race_entrant *e, int wider) {
     int wide = r->n_seeds > 1 ? 16 : 11, done = cli_race_done(r, e);
-    int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
     int n_reached = cli_race_reached(r, e), n_diverged = cli_race_diverged(r, e);
     printf("%-*s", r->name_width, e->name);
     race_cell(race_plain(cli_race_mean(e->lr, r->n_seeds).mean), "%.3g", 8);
@@ -74,8 +75,9 @@ static void race_tried(FILE *f, const struct race *r) {
         }
     if (!any) return;
     fprintf(f, "\nlearning rates tried, and %s in simulated runs with other seeds:\n",
-            timed ? "seconds to target (-: longer than the best before it, or never)"
-                  : "the error at the end");
+            timed       ? "seconds to target (-: longer than the best before it, or never)"
+            : r->target ? "the error at the end"
+                        : "the training loss at the end");
     for (int i = 0; i < r->n; i++) {
         const struct race_entrant *e = &r->entrant[i];
         if (e->n_tried == 0) continue;
@@ -182,8 +184,9 @@ void cli_race_board(const struct race *r) {
     const struct race_entrant *order[RACE_ENTRANTS], *base = cli_race_baseline(r);
     int wide = r->n_seeds > 1 ? 16 : 11, n = cli_race_order(r, order);
     int wider = r->n_seeds > 1 ? RACE_FACTOR : wide;
-    char against[40] = "factor";
-    if (base) snprintf(against, sizeof against, "x vs %.*s", wider - 5, base->name);
+    char against[RACE_PATH + 8] = "factor";
+    if (base) snprintf(against, sizeof against, "x vs %s", base->name);
+    if ((int)strlen(against) > wider) wider = (int)strlen(against);
     if (n > 0) {
         race_say(race_caption, r, 2);
         printf("%-*s %8s", r->name_width, "method", "lr");
@@ -194,7 +197,7 @@ void cli_race_board(const struct race *r) {
         printf(" %*s %*s %10s %8s %8s\n", wide, r->rates ? "test RMSE" : "accuracy", wide, "loss",
                "staleness", "wasted %", "idle %");
     }
-    for (int i = 0; i < n; i++) race_row(r, order[i]);
+    for (int i = 0; i < n; i++) race_row(r, order[i], wider);
     for (int i = 0; i < r->n; i++)
         if (cli_race_done(r, &r->entrant[i]) == 0)
             printf("%-*s not run\n", r->name_width, r->entrant[i].name);

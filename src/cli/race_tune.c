@@ -2,8 +2,9 @@
  *
  * Rates are the method's own times powers of two. The search walks up while that helps, then down,
  * and stops two steps after the best: the best is never the last that was tried, but for a bound.
- * A run counts by its time to the target, and may not take longer than the best so far, so bad
- * rates cost little; where there is no target, or none is reached, the error at the end counts.
+ * A rate counts by its times to the target; a run may not take longer than the best so far, so bad
+ * rates cost little. Where no rate reaches the target, the error at the end counts; in a race
+ * without one, the training loss at the end, which ranks its entrants.
  * All entrants are tuned with the same random numbers, which are not those of the race. */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 #define TUNE_STEPS 12  /* at most, in each direction: up to 4096 times the rate, or as far below */
 #define TUNE_MISSES 2  /* rates in a row that do not help end a direction */
-#define TUNE_SEEDS 2   /* runs per rate with a target; their times to it are added up */
+#define TUNE_SEEDS 2   /* runs per rate */
 #define TUNE_APART 1e6 /* the seeds of these runs come after those of any race */
 
 struct tune {
@@ -27,6 +28,15 @@ struct tune {
 };
 
 _Static_assert(RACE_TUNE_LEAST == 1 + 2 * TUNE_MISSES, "its own rate, and those that do not help");
+
+/* What a run has at the end, smaller being better. */
+static double tune_error(const struct tune *t, const pl_run *run) {
+    double rmse = pl_run_number(run, "test_rmse"), loss = pl_run_number(run, "loss");
+    double accuracy = pl_run_number(run, "test_accuracy");
+    if (pl_run_diverged(run)) return (double)INFINITY;
+    if (!t->race->target) return loss;
+    return isfinite(rmse) ? rmse : isfinite(accuracy) ? 1 - accuracy : loss;
+}
 
 /* One run at the rate. Adds up its time to the target, NAN if it is not reached, and its error. */
 static int tune_run(struct tune *t, double lr, int seed, double *seconds, double *error) {
@@ -58,11 +68,8 @@ static int tune_run(struct tune *t, double lr, int seed, double *seconds, double
     t->n_runs++;
     cli_progress_tell(t->n_runs, t->n_runs + t->n_left);
     if (run) {
-        double rmse = pl_run_number(run, "test_rmse"), loss = pl_run_number(run, "loss");
-        double accuracy = pl_run_number(run, "test_accuracy");
-        *seconds += pl_run_number(run, "time_to_target");
-        *error += isfinite(rmse) ? rmse : isfinite(accuracy) ? 1 - accuracy : loss;
-        if (pl_run_diverged(run)) *error = (double)INFINITY;
+        if (t->race->target) *seconds += pl_run_number(run, "time_to_target");
+        *error += tune_error(t, run);
         if (isnan(lr)) t->base = pl_run_number(run, "lr");
     }
     pl_run_free(run);
@@ -82,8 +89,8 @@ static void tune_note(struct race_entrant *e, struct race_try now) {
 /* Tries a rate; *better tells whether it is the best so far. */
 static int tune_try(struct tune *t, double lr, bool *better) {
     double seconds = 0, error = 0;
-    int status = CLI_OK, n_seeds = t->race->target ? TUNE_SEEDS : 1, n = 0;
-    while (n < n_seeds && isfinite(seconds) && status == CLI_OK && !cli_interrupted())
+    int status = CLI_OK, n = 0;
+    while (n < TUNE_SEEDS && isfinite(seconds + error) && status == CLI_OK && !cli_interrupted())
         status = tune_run(t, lr, n++, &seconds, &error);
     error /= n > 0 ? n : 1;
     if (status != CLI_OK || cli_interrupted()) return status;
@@ -91,7 +98,7 @@ static int tune_try(struct tune *t, double lr, bool *better) {
     *better = reached ? !(seconds >= t->best_time)
                       : isnan(t->best_time) && !(error >= t->best_error) && !isnan(error);
     if (isnan(lr)) lr = t->base;
-    tune_note(t->entrant, (struct race_try){lr, reached ? seconds / n_seeds : NAN, error});
+    tune_note(t->entrant, (struct race_try){lr, reached ? seconds / TUNE_SEEDS : NAN, error});
     if (*better) {
         t->best = lr;
         t->best_error = error;

@@ -138,22 +138,12 @@ static int race_more_seeds(struct race_lead l) {
     return n < VERDICT_MORE ? n - l.gap.n : VERDICT_MORE;
 }
 
-void cli_race_put(FILE *f, int digits, double x, double within) {
-    int known = within > 0 ? cli_decimals(within) : 0;
-    if (within > 0 && fabs(x) < pow(10, digits - known))
-        fprintf(f, "%.*f", known, x);
-    else if (fabs(x) >= pow(10, digits) && fabs(x) < 1e15)
-        fprintf(f, "%.0f", x);
-    else
-        fprintf(f, "%.*g", digits, x);
-}
-
 static void race_put_mean(FILE *f, struct race_mean m) {
     fputs(m.bound == RACE_AT_LEAST ? "at least " : m.bound == RACE_AT_MOST ? "at most " : "", f);
-    cli_race_put(f, 3, cli_race_shown(m), m.within);
+    cli_race_put(f, 3, cli_race_shown(m), m.within, m.bound);
     if (m.bound == RACE_EXACT && isfinite(m.half)) {
         fputs(" ± ", f);
-        cli_race_put(f, 2, m.half, m.within);
+        cli_race_put(f, 2, m.half, m.within, RACE_EXACT);
     }
 }
 
@@ -189,9 +179,9 @@ static void race_put_factor(FILE *f, struct race_mean m) {
     fputs(" times", f);
     if (m.bound == RACE_EXACT && m.low < m.high) {
         fputs(" (95 % interval ", f);
-        cli_race_put(f, 3, m.low, m.within);
+        cli_race_put(f, 3, m.low, m.within, RACE_EXACT);
         fputs(" to ", f);
-        cli_race_put(f, 3, m.high, m.within);
+        cli_race_put(f, 3, m.high, m.within, RACE_EXACT);
         fputs(")", f);
     }
     fputs(" as fast as ", f);

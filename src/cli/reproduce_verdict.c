@@ -240,10 +240,10 @@ void cli_verdict_words(enum verdict verdict, int seeds, char *out, size_t max) {
 }
 
 void cli_shown_words(struct race_mean m, char *out, size_t max) {
-    static const char *const bound[] = {"", "≥ ", "≤ "};
     snprintf(out, max, "%s", m.n > 0 && isinf(m.mean) ? "infinite" : "-");
     if (m.n == 0 || !isfinite(m.mean)) return;
-    snprintf(out, max, "%s%.4g", bound[m.bound], cli_race_shown(m));
+    snprintf(out, max, "%s", cli_race_sign(m.bound));
+    cli_race_append(out, max, "%.4g", cli_race_shown(m), m.bound);
     if (m.bound != RACE_EXACT) return;
     double least = 1e-9 * fabs(m.mean); /* less is rounding */
     if (isfinite(m.half) && m.half > least)

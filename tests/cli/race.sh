@@ -83,6 +83,12 @@ has 'x vs ksync'
 works race async kasync:k=2 --workers 3 --model quadratic --updates 30 --tune no --target-loss 1 \
     --out alone
 has 'target *factor '
+works race sync@lr=0.1 sync@lr=0.05 async@lr=0.1 --workers 3 --model quadratic --updates 300 \
+    --target-loss 1 --out two-rates
+has ' x vs sync@lr=0.1 ' # not cut, and its numbers are below it
+awk '/^method/ { end = index($0, "sync@lr=0.1") + 11 }
+    /^a?sync@/ && NF > 3 { print substr($0, end - 1, 2) }' out >ends
+[ "$(grep -c '^[0-9] $' ends)" -eq 3 ] || fail "factors are not below their title: $(cat out)"
 
 echo "-- what the table says about rates"
 quick='--model quadratic --updates 30 --quiet'
@@ -105,12 +111,22 @@ grep -q 'not tuned\|as much as methods' out && fail "rates were given: $(cat out
 # shellcheck disable=SC2086
 works race sync async $quick --out best-of-all
 has 'each method at its own best learning rate'
-has 'and the error at the end in simulated runs'
+has 'and the training loss at the end in simulated runs'
 grep -q 'not tuned\|as much as methods' out && fail "rates were tuned: $(cat out)"
 # shellcheck disable=SC2086
 works race --resume best-of-all --quiet kasync
 has '^kasync .*: .*: ' # the rates tried are kept, and those of more methods added
 [ "$(grep -c '^[ks].*: .*: ' out)" -eq 2 ] || fail "rates tried: $(cat out)"
+
+# without a target a rate counts by what ranks the race, the mean of its training losses at the end
+# shellcheck disable=SC2086
+works race sync $small --time 20 --out by-loss
+tried=$(tr -d ' \n' <by-loss/race.json | sed 's/.*"lr":0.1[0-9]*,[^}]*"error":\([0-9.]*\)}.*/\1/')
+# shellcheck disable=SC2086
+works race sync --tune no $small --time 20 --seed 1000001 --seeds 2 --json --out by-hand
+loss=$(grep -o '"loss":{"mean":[0-9.]*' out | cut -d: -f3)
+awk -v a="$tried" -v b="$loss" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-20) }' ||
+    fail "tuning had the error $tried, and the mean of the losses is $loss"
 
 # the table and race.json have the same sentences, the first of which says what holds for all
 # shellcheck disable=SC2086
@@ -402,6 +418,26 @@ has '^async .*  - ' # what is known is far below 1 and says nothing
 tr -d ' \n' <wild/race.json |
     grep -q '"method":"async",[^{]*{[^}]*},"factor":{"mean":null' ||
     fail "race.json has a factor that says nothing: $(cat wild/race.json)"
+
+echo "-- a bound is rounded to the side on which it holds"
+for seed in 1 2; do took async $seed 1 1; done
+took sync 1 147.31 147.31
+took sync 2 148 null
+works race --resume wild
+has '^sync .* ≥ 147\.6  ' # of 147.655
+has '^async .* ≥ 143\.33  ' # of 143.336
+has ' at least 143 times as fast as sync (at least 147 s on average)'
+grep -q 'sync – ≥ 147 s<' wild/plot.svg || fail "the plot: $(grep -o 'sync – [^<]*' wild/plot.svg)"
+grep -q '"shown": "≥ 147"' wild/race.json || fail "race.json: $(grep '"shown"' wild/race.json)"
+for seed in 1 2; do took sync $seed 100 100; done
+took async 1 147.31 147.31
+took async 2 148 null
+works race --resume wild
+has '^async .* ≥ 147\.6  .* ≤ 0\.70  ' # of 0.6977
+took async 1 3.3 3.3
+took async 2 3.3 null
+works race --resume wild
+has '^async .* ≥ 3\.3  .* ≤ 30\.31  ' # a number with few digits keeps them; of 30.303
 
 echo "-- divergence"
 works race sync@lr=0.5 async@lr=60 --data digits:samples=300,test=50 --model mlp --workers 3 \

@@ -13,7 +13,7 @@ import browser  # noqa: E402
 from page_checks import adds_up, check, drawn, failed, open_page, paceline  # noqa: E402
 from page_hostile import hostile  # noqa: E402
 from page_live import live  # noqa: E402
-from page_race import figures, race, resolution, unfinished  # noqa: E402
+from page_race import bounds, figures, race, resolution, unfinished  # noqa: E402
 from page_tasks import keyboard  # noqa: E402
 
 KINDS = {
@@ -54,6 +54,9 @@ def kinds(b: browser.Browser) -> None:
             b.run("document.querySelector('#verdict p').textContent.length") > 20,
             name + ": no verdict",
         )
+        if name == "train":
+            said = b.run("document.querySelector('#verdict').textContent")
+            check(re.search(r"[.]Workers spent ", said), "whose workers: " + said)
         metric = METRIC.get(name, "Test accuracy")
         if metric:
             check(
@@ -72,6 +75,11 @@ def kinds(b: browser.Browser) -> None:
             b.run("document.querySelectorAll('#configuration tr').length") > 20,
             name + ": no configuration",
         )
+        told = b.run(
+            """[...document.querySelectorAll('#configuration details tr')].filter(
+            r => r.cells[0].textContent === 'lr').map(r => r.cells[1].textContent)"""
+        )
+        check(told == [{"mf": "0.02"}.get(name, "0.1")], "%s: the learning rate %s" % (name, told))
         b.run("document.querySelector('#events summary').click()")
         b.frames()
         check(
@@ -196,6 +204,7 @@ def main() -> int:
             race,
             unfinished,
             resolution,
+            bounds,
             figures,
             slow,
             cores,

@@ -131,6 +131,7 @@ def race_folder(rng: random.Random, folder: str, page: int, bases: List[Dict[str
             "half": rng.choice((None, 0, 1e-3, 1e9)),
             "n": n_seeds,
             "bound": rng.choice((None, None, "at least", "at most")),
+            "shown": rng.choice((None, "≥ 147")),
         }
 
     keys = (

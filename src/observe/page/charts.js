@@ -15,21 +15,19 @@ const Format = (() => {
   const decimals = within => Math.max(0, Math.min(9, Math.ceil(-Math.log10(2 * within))));
   const known = (x, within, f) =>
     (within > 0 && Math.abs(x) < 10 ** (3 - decimals(within)) ? x.toFixed(decimals(within)) : f(x));
-  /* A mean of a race with its 95 % interval, or the bound that it is. */
+  /* A mean of a race with its 95 % interval, or the bound that it is, which the race has rounded. */
   function interval(m, f, factor = 1) {
     if (!Number.isFinite(m.mean)) return "–";
+    if (m.bound) return m.shown;
     if (!Number.isFinite(m.half) && (Number.isFinite(m.low) || Number.isFinite(m.high))) { /* a factor */
       const one = x => (m.within > 0 ? known(x, m.within, f) : f(x));
-      if (m.bound) return m.bound === "at least" ? `≥ ${one(m.low)}` : `≤ ${one(m.high)}`;
       return one(m.mean) + (m.low < m.high ? ` (${one(m.low)} to ${one(m.high)})` : "");
     }
     if (m.within > 0 && factor === 1) {
       const mean = x => known(x, m.within, f);
-      return m.bound ? `${m.bound === "at least" ? "≥" : "≤"} ${mean(m.mean)}`
-                     : mean(m.mean) + (Number.isFinite(m.half) ? ` ± ${mean(m.half)}` : "");
+      return mean(m.mean) + (Number.isFinite(m.half) ? ` ± ${mean(m.half)}` : "");
     }
     const half = m.half * factor, two = half >= 1000 ? three(half) : String(Number(half.toPrecision(2)));
-    if (m.bound) return `${m.bound === "at least" ? "≥" : "≤"} ${f(m.mean * factor)}`;
     return f(m.mean * factor) + (Number.isFinite(half) ? ` ± ${two}` : "");
   }
   const range = (xs, f) =>
@@ -44,7 +42,7 @@ const Format = (() => {
       return g.within > 0 ? `${range(g.times, x => known(x, g.within, three))} ± ${one(g.within)} s`
                           : range(g.times, seconds);
     }
-    const m = g.standing.time_to_target, [k, name] = m.within > 0 ? [1, "s"] : unit(m.mean);
+    const m = g.standing.time_to_target, [k, name] = m.bound || m.within > 0 ? [1, "s"] : unit(m.mean);
     return Number.isFinite(m.mean) ? `${interval(m, three, k)} ${name}` : some(g.standing.reached);
   }
   const tick = (x, span) => {

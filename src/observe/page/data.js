@@ -169,6 +169,7 @@ const Data = (() => {
     low: num(object(m).low),
     high: num(object(m).high),
     bound: text(object(m).bound, 20),
+    shown: text(object(m).shown, 40),
     within: num(object(m).within)
   });
 

@@ -52,7 +52,7 @@ const Page = (() => {
       ["learning rate", g => (g.standing ? Format.three(g.standing.lr) : "–")],
       ["time to target", g => Format.time(g) || (Number.isFinite(g.target) ? "not reached" : "–")],
       [
-        race && load.race.baseline ? `times as fast as ${load.race.baseline}` : "",
+        race && load.race.baseline ? `times\u00a0as\u00a0fast as\u00a0${load.race.baseline}` : "",
         g => (g.standing ? Format.interval(g.standing.factor, Format.three) : "–")
       ],
       ["predicted time", g => of(g, "predicted", Format.seconds)],
@@ -90,16 +90,20 @@ const Page = (() => {
       make("p", { class: "note" }, parent, `Times to target are known to ± ${Format.one(within)} s.`);
   }
 
-  /* What tuning tried: the time to the target, or the error at the end, of every method at every rate. */
+  /* What tuning tried: of every method at every rate the time to the target, the error at the end if no rate
+   * reached it, or the training loss at the end if there is no target. */
   function tried(parent, load) {
     const all = load.race ? load.race.tried : [], timed = all.some(e => e.rates.some(t => Number.isFinite(t.time)));
     if (!all.length) return;
+    const what = timed                 ? "Seconds to the target"
+      : Number.isFinite(load.target) ? "Error at the end"
+                                     : "Training loss at the end";
     const box = make("details", { class: "tried" }, parent),
           rates = [...new Set(all.flatMap(e => e.rates.map(t => t.lr)))].filter(Number.isFinite).sort((a, b) => a - b);
     make("summary", {}, box, "Learning rates that were tried");
     make(
       "p", { class: "note" }, box,
-      `${timed ? "Seconds to the target" : "Error at the end"} at each rate, in simulated runs with other seeds${
+      `${what} at each rate, in simulated runs with other seeds${
         timed ? "; – took longer than the best before it, or never arrived" : ""}. The rate that was used is bold.`);
     const table = make("table", {}, make("div", { class: "scroll", tabindex: "0" }, box)),
           head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);

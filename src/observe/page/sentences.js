@@ -60,6 +60,17 @@ const Sentences = (() => {
          wasted >= 0.0005 ? " and wasted" : ""}.`
        : "");
 
+  /* Which run it is, as far as the page has others: "in race mine, under sync, in the run with seed 1, ". */
+  function among(run, loads) {
+    const load = loads.find(l => l.groups.some(g => g.runs.includes(run))), out = [],
+          group = load.groups.find(g => g.runs.includes(run));
+    if (loads.some(l => l.groups.some(g => g.runs.some(r => r.path !== run.path))))
+      out.push(`in ${load.race ? "race " : ""}${nameOf(run.path)}, `);
+    if (loads.length > 1 || load.groups.length > 1) out.push(`under ${group.name}, `);
+    if (group.runs.length > 1) out.push(`in the run with seed ${run.seed}, `);
+    return out.join("");
+  }
+
   function timeVerdict(run, loads, out) {
     const h = run.history;
     if (!h || !h.rows.length) return;
@@ -72,8 +83,8 @@ const Sentences = (() => {
           ["on results that were not used", sum("wasted")]
         ].filter(x => x[1] > 0.005 * all)
           .map((x, i) => `${Format.percent(x[1] / all)}${i ? "" : " of their time"} ${x[0]}`);
-      out.push(`${loads.length > 1 || loads[0].groups.length > 1 ? `Under ${run.name}, workers` : "Workers"} spent ${
-        words(shares)}. ${coreWait(h, sum("wasted") / all)}`.trim());
+      const line = `${among(run, loads)}workers spent ${words(shares)}. ${coreWait(h, sum("wasted") / all)}`.trim();
+      out.push(line[0].toUpperCase() + line.slice(1));
     }
     const order = h.rows.map((r, i) => [r.heldUp || 0, i]).sort((a, b) => b[0] - a[0]), [most, who] = order[0];
     if (most > 0.01 * h.time)
