@@ -205,10 +205,4 @@ TEST(reports_replace_only_reports) {
     assert_int_equal(pl_report(s, path, 0, page), PL_EUSAGE);
 }
 
-static int remove_folder(void **state) {
-    static const char *const files[] = {"agrees.json", "waits.json",  "bounded.json", "many.json",
-                                        "report.json", "report.html", "other.html"};
-    return folder_end(files, sizeof files / sizeof *files);
-}
-
-ALL_TESTS_BETWEEN(folder_make, remove_folder)
+ALL_TESTS_BETWEEN(folder_make, folder_clear)
