@@ -128,6 +128,14 @@ class Base(unittest.TestCase):
     def test_errors(self) -> None:
         cases: List[Tuple[Dict[str, Any], Type[Exception], str]] = [
             (dict(wrkers=3), paceline.UsageError, "did you mean 'workers'"),
+            (dict(learning_rate=0.1), paceline.UsageError, "use lr="),
+            (dict(momentum=0.9), paceline.UsageError, 'use optim="momentum:beta=0.9"'),
+            (dict(policy="async"), paceline.UsageError, 'use method="async"'),
+            (
+                dict(loss=1),
+                paceline.UsageError,
+                "use target_loss= to end at a loss; model= decides",
+            ),
             (dict(workers="many"), paceline.UsageError, "many"),
             (dict(method="no-such"), paceline.UsageError, "no-such"),
             (dict(policy=3), paceline.UsageError, "paceline.Policy"),
