@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import unittest
 from typing import Any, Callable, Dict, List, Tuple, Type
 
@@ -149,6 +150,16 @@ class Base(unittest.TestCase):
             self.assertIsInstance(caught.exception, paceline.Error)
         with self.assertRaises(ValueError):
             paceline.catalog("no-such")
+
+    def test_an_option_error_has_one_traceback(self) -> None:
+        wrong: List[Dict[str, Any]] = [dict(bad_option=1), dict(lr="fast"), dict(method="no-such")]
+        for options in wrong:
+            with self.assertRaises(paceline.UsageError) as caught:
+                paceline.train(**options)
+            e = caught.exception
+            lines = "".join(traceback.format_exception(type(e), e, e.__traceback__))
+            self.assertNotIn("During handling", lines)
+            self.assertNotIn("direct cause", lines)
 
     def test_an_exception_in_a_callback_ends_the_run(self) -> None:
         def point(p: Any) -> None:
