@@ -106,7 +106,8 @@ static const char *csv_list(char text[CSV_LIST], const struct csv_fields *f) {
             pl_append(text, CSV_LIST, ", …");
             break;
         }
-        const char *name = f->field[i][0] ? f->field[i] : "(unnamed)";
+        bool named = f->field[i][0] && f->field[i] != csv_unnamed;
+        const char *name = named ? f->field[i] : "(unnamed)";
         pl_append(text, CSV_LIST, "%s%.30s", i ? ", " : "", name);
     }
     return text;
