@@ -16,7 +16,7 @@ from ._interrupts import Interrupts
 from ._progress import Progress
 from ._record import record
 from ._run import PlanRow, Point, Run
-from ._text import from_c, option_text
+from ._text import as_keywords, from_c, option_text
 from .errors import UsageError, error
 from .policy import Policy
 from .policy._binding import Binding
@@ -100,7 +100,7 @@ class Setup:
         for policy in self._policies:
             policy.raise_failure()
         if status != 0:
-            why = from_c(self._lib.pl_setup_why(self._handle))
+            why = as_keywords(from_c(self._lib.pl_setup_why(self._handle)))
             raise error(status, why or from_c(self._lib.pl_status_text(status)))
 
     def set(self, **options: Any) -> "Setup":

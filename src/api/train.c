@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/listen.h"
@@ -259,17 +258,18 @@ static int train_resume(struct train *t, struct pl_saved **out) {
 
 /* --- the run ----------------------------------------------------------------------------- */
 
-/* --log-dir must be empty, and the folder of checkpoints, which exists by now, is not. */
-static int train_check_folders(struct pl_setup *s) {
+/* No other output is the folder of checkpoints, which exists by now, or has a name of theirs. */
+static int train_check_outputs(struct pl_setup *s) {
     const struct pl_setup_conf *c = &s->conf;
-    struct stat a, b;
-    if (!c->checkpoint[0] || !c->log_dir[0] || stat(c->checkpoint, &a) || stat(c->log_dir, &b) ||
-        a.st_dev != b.st_dev || a.st_ino != b.st_ino)
-        return PL_OK;
-    return pl_fail(&s->why, PL_EUSAGE,
-                   "--log-dir '%.200s' is the folder of --checkpoint; give another name, such as "
-                   "--log-dir %.150s/log",
-                   c->log_dir, c->checkpoint);
+    struct pl_listen listens;
+    int rc = pl_listen_read(c->listen, &listens, &s->why);
+    if (rc || !c->checkpoint[0]) return rc;
+    const char *const outputs[][2] = {{"log", c->log},         {"events", c->events},
+                                      {"record", c->record},   {"history", c->history},
+                                      {"log-dir", c->log_dir}, {"listen", listens.path}};
+    for (size_t i = 0; !rc && i < sizeof outputs / sizeof *outputs; i++)
+        rc = pl_claim_check_output(c->checkpoint, outputs[i][0], outputs[i][1], &s->why);
+    return rc;
 }
 
 static int train_open(struct train *t, const struct pl_built *built) {
@@ -281,7 +281,7 @@ static int train_open(struct train *t, const struct pl_built *built) {
         rc = pl_run_begin(t->run, s, built, "train", NULL, t->resumed.path ? &t->resumed : NULL);
     if (!rc && s->conf.checkpoint[0])
         rc = pl_claim_take(s->conf.checkpoint, t->resumed.path, &t->claim, &s->why);
-    if (!rc) rc = train_check_folders(s);
+    if (!rc) rc = train_check_outputs(s);
     if (!rc) rc = pl_sinks_open(&t->sinks, s, built, "real", &t->run->identity);
     if (!rc && s->conf.metrics[0] &&
         (rc = pl_metrics_open(s->conf.metrics, pl_now_ns, &t->metrics, &s->why)))

@@ -264,9 +264,11 @@ static int args_not_flag(const struct cli_args *a, const char *word) {
     if (w.option)
         return cli_fail(CLI_USAGE, "'%.60s' is not expected here; write --%s %.60s", word, w.family,
                         word);
+    char hint[200];
+    bool known = word[0] == '-' && pl_hint("option", word + 1, hint, sizeof hint);
     if (word[0] == '-')
-        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; write --NAME VALUE", word,
-                        a->command);
+        return cli_fail(CLI_USAGE, "'%.60s' is not a flag of %s; %s %s", word, a->command,
+                        known ? "use" : "write", known ? hint : "--NAME VALUE");
     return cli_fail(CLI_USAGE, "'%.60s' is not expected here; flags of %s are --NAME VALUE", word,
                     a->command);
 }

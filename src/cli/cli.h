@@ -159,6 +159,7 @@ struct cli_progress {
     double time, updates, epochs; /* the limits of the run; 0 if unknown */
     enum cli_progress_how how;    /* what is printed without a terminal; QUIET: nothing at all */
     bool learns;                  /* the run has a model, which is evaluated */
+    bool real;                    /* its time is that of the clock */
     bool replays;                 /* exactly: workers join when its events say so */
     bool refreshes;               /* a line that is refreshed */
     struct pl_point last;         /* the last evaluation */

@@ -308,15 +308,28 @@ static int launch_count(const char *text, int *out) {
     return CLI_OK;
 }
 
-/* Returns the first word that is neither a flag nor the value of --workers, or NULL. */
-static const char *launch_program(int n, char **argv) {
+/* Returns the place of the first word that is neither a flag nor the value of --workers, or n. */
+static int launch_word(int n, char **argv) {
     for (int i = 1; i < n; i++) {
         if (strcmp(argv[i], "--workers") == 0)
             i++;
         else if (argv[i][0] != '-')
-            return argv[i];
+            return i;
     }
-    return NULL;
+    return n;
+}
+
+/* Says what to write instead of a word before "--", which is at `split`. */
+static int launch_misplaced(int argc, char **argv, int at, int split) {
+    const char *count = "N", *program = argv[at];
+    bool number = program[strspn(program, "0123456789")] == '\0';
+    if (number) {
+        int next = split < argc ? split + 1 : at + 1;
+        count = program;
+        program = next < argc ? argv[next] : "PROGRAM";
+    }
+    return cli_fail(CLI_USAGE, "put %s before the %s: paceline launch -n %.20s -- %.60s ...",
+                    number ? "-n" : "--", number ? "number of workers" : "program", count, program);
 }
 
 int cli_launch(int argc, char **argv) {
@@ -351,10 +364,8 @@ int cli_launch(int argc, char **argv) {
             strcmp(argv[i], "--n") == 0)
             return cli_fail(CLI_USAGE, "launch has no option %s; use -n N", argv[i]);
     }
-    const char *program = launch_program(split, argv);
-    if (program && split == argc)
-        return cli_fail(CLI_USAGE, "put -- before the program: paceline launch -n N -- %.60s ...",
-                        program);
+    int word = launch_word(split, argv);
+    if (word < split) return launch_misplaced(argc, argv, word, split);
     pl_setup *setup;
     if (pl_setup_new(&setup)) return cli_fail(CLI_FAILED, "out of memory");
     int status = cli_parse(&args, split, argv, setup);

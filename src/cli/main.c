@@ -126,7 +126,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return cli_finish(main_help_for(0, NULL));
     if (strcmp(argv[1], "help") == 0) return cli_finish(main_help_for(argc - 2, argv + 2));
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         printf("paceline %s (%s)\n", pl_version(), pl_instruction_set());
         return cli_finish(CLI_OK);
     }

@@ -126,6 +126,8 @@ void cli_progress_limits(struct cli_progress *p, const char *json) {
     p->time = json_number_value(json_object_get(limits, "time")); /* 0 of null */
     p->updates = json_number_value(json_object_get(limits, "updates"));
     p->epochs = json_number_value(json_object_get(limits, "epochs"));
+    const char *kind = json_string_value(json_object_get(run, "kind"));
+    p->real = kind && strcmp(kind, "train") == 0;
     p->learns = json_is_object(json_object_get(run, "model"));
     json_decref(run);
 }
@@ -187,12 +189,14 @@ static void progress_begin_eta(struct cli_progress *c, double share) {
     c->share_begun = share;
 }
 
-/* How long it will still take by the clock, from the share that was done since it began. */
-static void progress_eta(struct progress_line *l, struct cli_progress *c, double share) {
+/* How long it will still take by the clock, from the share that was done since it began, and at
+ * most `left` seconds. */
+static void progress_eta(struct progress_line *l, struct cli_progress *c, double share,
+                         double left) {
     progress_begin_eta(c, share);
     double now = cli_now(), done = share - c->share_begun;
     if (!(done > 0) || now - c->begun < PROGRESS_FIRST) return;
-    double s = (now - c->begun) * (1 - share) / done;
+    double s = fmin((now - c->begun) * (1 - share) / done, left);
     if (s < 60)
         progress_field(l, 2, "ETA %.0f s", ceil(s));
     else if (s < 3600)
@@ -214,10 +218,11 @@ static void progress_loss(struct progress_line *l, int rank, const char *name, d
 static void progress_fields(struct progress_line *l, struct cli_progress *c,
                             const struct pl_point *p) {
     double share = c->ended ? -1 : progress_share(c, p);
+    double left = c->real && c->time > 0 ? fmax(c->time - p->time, 0) : INFINITY;
     progress_field(l, 5, "%s", c->name);
     if (share >= 0) progress_field(l, 0, "%3.0f %%", floor(100 * share));
     progress_field(l, 1, "%.4g s", p->time < PROGRESS_LEAST ? 0 : p->time);
-    if (share >= 0) progress_eta(l, c, share);
+    if (share >= 0) progress_eta(l, c, share, left);
     if (c->learns && !c->scored) progress_field(l, 3, "not evaluated yet");
     if (c->scored && isfinite(c->last.loss)) progress_loss(l, 3, "loss", c->last.loss);
     if (c->scored && isfinite(c->last.test_accuracy))
@@ -347,7 +352,7 @@ void cli_progress_many(struct cli_progress *c, const struct cli_progress_runs *r
     progress_field(&line, 1, "%d of %s%d runs done", r->ended, r->known ? "" : "at least ",
                    r->least);
     if (share >= 0) progress_field(&line, 0, "%3.0f %%", floor(100 * share));
-    if (share >= 0 && share < 1 && r->steady) progress_eta(&line, c, share);
+    if (share >= 0 && share < 1 && r->steady) progress_eta(&line, c, share, INFINITY);
     progress_field(&line, 3, "%s", under_way);
     progress_put(c, &line, c->refreshes ? progress_width() : 1000);
 }

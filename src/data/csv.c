@@ -290,6 +290,37 @@ static int csv_ascend(const struct csv *c, struct pl_columns *set[2], struct pl_
     return rc;
 }
 
+/* Whether a first line that could hold names does, because no other row has its class, though the
+ * other classes, two or more, have two rows and more on average. */
+static bool csv_first_names(const struct csv *c, const struct pl_columns *set) {
+    uint64_t n = 0;
+    if (!c->may_name || c->has_names || c->conf->header != CSV_HEADER_AUTO) return false;
+    for (uint64_t i = 0; i < set->n; i++) n += set->y[i] == set->y[0];
+    return n == 1 && c->classes.n > 2 && set->n > 2 * (c->classes.n - 1);
+}
+
+static void csv_free(struct csv *c) {
+    pl_names_free(&c->classes);
+    csv_fields_free(&c->names);
+    free(c->role);
+}
+
+/* Reads the training rows: twice if only all of them tell what the first line is. */
+static int csv_read_first(struct csv *c, struct pl_data *data, struct pl_columns *set,
+                          struct pl_why *why) {
+    int rc = csv_read(c, c->conf->file, set, why);
+    bool classifies = c->conf->ready.task == PL_TASK_CLASSIFY;
+    if (rc || !classifies || !csv_first_names(c, set)) return rc;
+    csv_free(c);
+    pl_columns_free(set);
+    pl_schema_free(data->schema);
+    data->schema = calloc(1, sizeof *data->schema);
+    *set = (struct pl_columns){0};
+    *c = (struct csv){.conf = c->conf, .schema = data->schema, .again = true};
+    return c->schema ? csv_read(c, c->conf->file, set, why)
+                     : pl_fail(why, PL_ENOMEM, "out of memory");
+}
+
 /* What the run's header says about the table. */
 static void csv_note(const struct csv *c, struct pl_data *data) {
     uint64_t n_texts = 0;
@@ -308,15 +339,13 @@ static int csv_open(const void *conf, uint64_t seed, struct pl_data *data, struc
     struct csv table = {.conf = c, .schema = data->schema};
     struct pl_columns train = {0}, test = {0}, *both[2] = {&train, &test};
     if (c->file[0] == '\0') return pl_fail(why, PL_EUSAGE, "csv needs a file: csv:FILE");
-    int rc = csv_read(&table, c->file, &train, why);
+    int rc = csv_read_first(&table, data, &train, why);
     if (table.has_index) table.role[0] = CSV_IGNORED; /* whatever the test rows have there */
     if (!rc && c->test[0]) rc = csv_read(&table, c->test, &test, why);
     if (!rc && c->ready.task == PL_TASK_CLASSIFY) rc = csv_ascend(&table, both, why);
     if (!rc) rc = pl_columns_give(data, &train, &test, &c->ready, seed, c->file, why);
     if (!rc) csv_note(&table, data);
-    pl_names_free(&table.classes);
-    csv_fields_free(&table.names);
-    free(table.role);
+    csv_free(&table);
     pl_columns_free(&train);
     pl_columns_free(&test);
     return rc;
@@ -334,8 +363,7 @@ static int csv_open_as(const void *conf, struct pl_data *data, struct pl_why *wh
     data->test->real = rows.x;
     rows.x = NULL;
     if (!rc) rc = pl_columns_apply(data->schema, data->test, why);
-    csv_fields_free(&table.names);
-    free(table.role);
+    csv_free(&table);
     pl_columns_free(&rows);
     return rc;
 }

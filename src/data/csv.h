@@ -49,6 +49,8 @@ struct csv {
     char sep;                 /* a character; '\0': not known yet */
     struct csv_fields names;  /* the first line of the first file, */
     bool has_names;           /* which holds names */
+    bool may_name;            /* or could, for all that two lines tell; */
+    bool again;               /* all lines have told that it does: the file is read again */
     int64_t *role;            /* [n_fields] */
     uint64_t n_fields;
     bool has_index; /* the first field, which is left out if its values count up: */

@@ -53,11 +53,22 @@ static uint64_t csv_target(const char *target, const struct csv_fields *f, bool 
     return f->n;
 }
 
+/* Whether the fields are whole numbers, each above the one before; by_one: by one. */
+static bool csv_rises(const struct csv_fields *f, uint64_t from, bool by_one) {
+    double last = -1, value;
+    for (uint64_t i = from; i < f->n; i++, last = value) {
+        if (f->field[i][strspn(f->field[i], "0123456789")] || !csv_real(f->field[i], &value))
+            return false;
+        if (i > from && (by_one ? value != last + 1 : value <= last)) return false;
+    }
+    return f->n > from;
+}
+
 /* Whether the first line holds names, for header=auto: if none of its fields is a number; if one of
  * them is the target's name; if its fields differ and its numbers are those of their columns, or
- * the target is a number in one of the two lines only. */
-static int csv_guess_header(const struct csv *c, const struct csv_fields *a,
-                            const struct csv_fields *b, bool *names, struct pl_why *why) {
+ * all count up by one, or the target is a number in one of the two lines only. */
+static int csv_guess_header(struct csv *c, const struct csv_fields *a, const struct csv_fields *b,
+                            bool *names, struct pl_why *why) {
     const char *target = c->conf->target;
     struct csv_guessed g;
     double value;
@@ -69,17 +80,20 @@ static int csv_guess_header(const struct csv *c, const struct csv_fields *a,
         *names = true;
     } else if (*target && at < a->n && !csv_real(target, &value)) {
         *names = true;
-    } else if (g.distinct && g.n_numbers < g.n) {
+    } else if (g.distinct) {
+        uint64_t from = csv_is_index(a->field[0]);
+        bool all = g.n_numbers == g.n, fraction = false;
         if (at == a->n) at = csv_target(target, a, false);
-        bool differs = at < a->n && at < b->n &&
-                       csv_real(a->field[at], &value) != csv_real(b->field[at], &value);
-        *names = g.in_order || differs;
-    } else if (g.distinct && g.in_order) {
-        /* 0, 1, 2 could be a row: they are names if there are many of them, or if a value below is
-         * not a whole number */
-        *names = g.n > 3;
+        *names = (g.in_order && !all) ||
+                 (at < a->n && at < b->n &&
+                  csv_real(a->field[at], &value) != csv_real(b->field[at], &value));
         for (uint64_t i = 0; i < b->n; i++)
-            *names |= !csv_real(b->field[i], &value) || value != floor(value);
+            fraction |= !csv_real(b->field[i], &value) || value != floor(value);
+        /* 2019, 2020, 2021 could be a row: they are names if there are many of them, or if a value
+         * below is not a whole number */
+        if (csv_rises(a, from, true) && !csv_rises(b, from, true))
+            *names |= g.n > 3 || (fraction && (g.n > 2 || g.in_order));
+        c->may_name = all && csv_rises(a, from, false);
     }
     return PL_OK;
 }
@@ -92,7 +106,8 @@ static const char *csv_list(char text[CSV_LIST], const struct csv_fields *f) {
             pl_append(text, CSV_LIST, ", …");
             break;
         }
-        const char *name = f->field[i][0] ? f->field[i] : "(unnamed)";
+        bool named = f->field[i][0] && f->field[i] != csv_unnamed;
+        const char *name = named ? f->field[i] : "(unnamed)";
         pl_append(text, CSV_LIST, "%s%.30s", i ? ", " : "", name);
     }
     return text;
@@ -205,10 +220,10 @@ static bool csv_same(const struct csv_fields *a, const struct csv_fields *b) {
 }
 
 /* Whether the first line holds names. */
-static int csv_has_names(const struct csv *c, const struct csv_fields *a,
-                         const struct csv_fields *b, bool *names, struct pl_why *why) {
-    *names = c->conf->header == CSV_HEADER_YES;
-    if (c->conf->header != CSV_HEADER_AUTO) return PL_OK;
+static int csv_has_names(struct csv *c, const struct csv_fields *a, const struct csv_fields *b,
+                         bool *names, struct pl_why *why) {
+    *names = c->conf->header == CSV_HEADER_YES || c->again;
+    if (*names || c->conf->header != CSV_HEADER_AUTO) return PL_OK;
     for (uint64_t k = 0; c->known && k < c->schema->n_columns && k < CSV_LOOK; k++)
         for (uint64_t i = 0; i < a->n && i < CSV_LOOK; i++)
             if (c->schema->column[k].name && !strcmp(c->schema->column[k].name, a->field[i])) {

@@ -121,12 +121,23 @@ static bool checkpoint_may_link(const char *path) {
     return checkpoint_is_ours(target, &updates) || strcmp(target, PL_BEST_FILE) == 0;
 }
 
+/* First those of links. */
+static const char *const checkpoint_names[] = {"latest",     "best",     "latest.tmp", "best.tmp",
+                                               PL_BEST_FILE, "run.json", ".lock"};
+#define CHECKPOINT_LINKS 4
+
+bool pl_checkpoint_uses(const char *name) {
+    uint64_t updates;
+    for (size_t i = 0; i < sizeof checkpoint_names / sizeof *checkpoint_names; i++)
+        if (strcmp(name, checkpoint_names[i]) == 0) return true;
+    return checkpoint_is_ours(name, &updates) || checkpoint_is_temporary(name);
+}
+
 static int checkpoint_check_links(const char *dir, struct pl_why *why) {
-    static const char *const names[] = {"latest", "best", "latest.tmp", "best.tmp"};
     char path[PL_CHECKPOINT_PATH_MAX];
     int rc = PL_OK;
-    for (size_t i = 0; !rc && i < sizeof names / sizeof *names; i++) {
-        rc = checkpoint_join(path, sizeof path, dir, names[i], why);
+    for (size_t i = 0; !rc && i < CHECKPOINT_LINKS; i++) {
+        rc = checkpoint_join(path, sizeof path, dir, checkpoint_names[i], why);
         if (!rc && !checkpoint_may_link(path))
             rc = pl_fail(why, PL_EUSAGE,
                          "'%s' is in the way: it is not a link to a checkpoint; move it, or give "

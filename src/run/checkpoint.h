@@ -48,6 +48,9 @@ int pl_snapshot_pack(struct pl_snapshot *s, uint64_t updates, unsigned char **ou
  * of a link is free or that of a run's link. */
 int pl_checkpoint_folder(const char *dir, struct pl_why *why);
 
+/* Whether a run gives this name to something in its folder of checkpoints. */
+bool pl_checkpoint_uses(const char *name);
+
 /* Creates `dir` if it does not exist, writes the file, links `latest` to it and removes the oldest
  * so that keep_n are left (0: removes none). Returns when it is on the disk. If it fails, the
  * existing checkpoints are unchanged. */

@@ -156,15 +156,20 @@ static int claim_check_description(const char *dir, struct pl_why *why) {
                    path);
 }
 
+/* Whether both name the same folder. */
+static bool claim_is(const char *one, const char *other) {
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 /* Whether the file lies in the folder. */
 static bool claim_inside(const char *dir, const char *file) {
     char folder[PL_CHECKPOINT_PATH_MAX];
     const char *slash = strrchr(file, '/');
-    struct stat a, b;
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - file) + 1 : 1,
              slash ? file : ".");
-    return stat(dir, &a) == 0 && stat(folder, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    return claim_is(dir, folder);
 }
 
 /* Refuses a folder that has checkpoints. */
@@ -204,6 +209,25 @@ int pl_claim_take(const char *dir, const char *from, struct pl_claim *out, struc
     if (!rc && out->lock >= 0) claim_write(out);
     if (rc) pl_claim_discard(out, dir);
     return rc;
+}
+
+int pl_claim_check_output(const char *dir, const char *option, const char *path,
+                          struct pl_why *why) {
+    char file[PL_CHECKPOINT_PATH_MAX];
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    snprintf(file, sizeof file, "%.*s", (int)n, path);
+    const char *slash = strrchr(file, '/');
+    if (claim_is(dir, file))
+        return pl_fail(why, PL_EUSAGE,
+                       "--%s '%.200s' is the folder of --checkpoint; give another name, such as "
+                       "--%s %.150s/%s",
+                       option, path, option, file, option);
+    if (!pl_checkpoint_uses(slash ? slash + 1 : file) || !claim_inside(dir, file)) return PL_OK;
+    return pl_fail(why, PL_EUSAGE,
+                   "--%s '%.200s' has a name that --checkpoint gives to a file of its own in this "
+                   "folder; give another name",
+                   option, path);
 }
 
 void pl_claim_note(struct pl_claim *c, const char *run, uint64_t epoch, uint64_t version) {

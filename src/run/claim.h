@@ -30,6 +30,12 @@ struct pl_claim {
  * that the run continues from, or NULL; if it lies in `dir`, the checkpoints there are the run's
  * own. */
 int pl_claim_take(const char *dir, const char *from, struct pl_claim *out, struct pl_why *why);
+
+/* Fails if the output `path` of this option is `dir`, or would lie there under a name that the run
+ * uses. "" is fine. */
+int pl_claim_check_output(const char *dir, const char *option, const char *path,
+                          struct pl_why *why);
+
 void pl_claim_release(struct pl_claim *c); /* one without a lock is fine */
 
 /* The same of a run that never began: removes what pl_claim_take has made. */

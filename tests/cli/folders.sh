@@ -103,6 +103,28 @@ for name in run.json best latest best.tmp latest.tmp best/ link:run.json link:la
     [ $code -ne 0 ] || fail "--checkpoint with the user's $name succeeded"
     grep -q 'is in the way' err || fail "the user's $name: $(cat err)"
 done
+# nor does another output of the same run get one of these names, however the folder is called
+rm -rf user && mkdir -p user/ck && ln -s ck user/linked && state >before
+for name in latest best best.tmp run.json .lock best.safetensors \
+    checkpoint-0000000004.safetensors checkpoint-0000000004.safetensors.paceline-1-1.tmp; do
+    for option in record log events history log-dir listen; do
+        for folder in ck linked ./ck/../ck; do
+            # shellcheck disable=SC2086
+            attempt train $run --checkpoint user/ck --$option user/$folder/$name
+            [ $code -eq 2 ] || fail "--$option $folder/$name: status $code"
+            grep -q "^paceline: --$option 'user/$folder/$name' has a name that --checkpoint" err ||
+                fail "--$option $folder/$name: $(cat err)"
+        done
+    done
+done
+for option in record log events history log-dir listen; do
+    # shellcheck disable=SC2086
+    attempt train $run --checkpoint user/ck --$option user/ck/
+    grep -q "such as --$option user/ck/$option\$" err || fail "--$option user/ck/: $(cat err)"
+done
+# shellcheck disable=SC2086 # other names are free, and so is a folder below
+works train $run --checkpoint user/ck --record user/ck/run.rec --log-dir user/ck/log
+works replay user/ck/run.rec
 # those of an earlier run are replaced, but not by a run that never began
 softmax="--workers 2 --data digits --model softmax"
 # shellcheck disable=SC2086

@@ -68,6 +68,16 @@ says "write --method sync" train sync --data digits
 says "write --method kasync:k=2" simulate kasync:k=2
 says "write --data digits" train digits
 says "'soon' is not expected here; flags of train are --NAME VALUE" train soon
+says "use --data npy:X.npy,labels=Y.npy" train --data mnist.npz
+says "'-n' is not a flag of train; use --workers" train -n 2
+says "'-np' is not a flag of race; use --workers" race sync -np 2
+says "'-x' is not a flag of train; write --NAME VALUE" train -x 2
+count="put -n before the number of workers: paceline launch -n 2 --"
+says "$count python3 ..." launch 2 python3 train.py
+says "$count python3 ..." launch 2 -- python3 train.py
+says "$count PROGRAM ..." launch 2
+says "launch -n N -- train.py" launch train.py -- 2
+[ "$("$PACELINE" version)" = "$("$PACELINE" --version)" ] || fail "version: $("$PACELINE" version)"
 for n in -np --np --n; do says "launch has no option $n; use -n N" launch $n 2 -- true; done
 says "use --delay const:t=0.02" simulate --delay 0.02
 says "use --delay const:t=20ms" simulate --delay 20ms

@@ -104,7 +104,7 @@ mkdir mine
 "$PACELINE" simulate --model none --updates 5 --log-dir mine --record file >out 2>err &&
     fail "a file was overwritten"
 [ -d mine ] && [ -e file ] || fail "a folder or file that was there is gone"
-says 2 "'c' is the folder of --checkpoint; give another name, such as --log-dir c/log" \
+says 2 "'c' is the folder of --checkpoint; give another name, such as --log-dir c/log-dir" \
     train --data digits --workers 1 --updates 5 --log-dir c --checkpoint c
 [ ! -e c ] || fail "left behind: $(ls -a c)"
 mkdir none

@@ -94,6 +94,33 @@ for columns in (200, 80, 60, 20):
     if columns == 20:
         check(re.match(r" *\d+ %", last), f"20 columns: {last!r}")
 
+# with a time limit the estimate is at most what the limit leaves, also if the first worker comes
+# late, so that little was done since the first line
+master, slave = pty.openpty()
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = "127.0.0.1:%d" % free.getsockname()[1]
+child = subprocess.Popen([PACELINE, "serve", "--listen", address, "--insecure", "--workers", "1",
+                          "--data", "digits:samples=300,test=50", "--model", "softmax", "--time",
+                          "3"], stdout=subprocess.DEVNULL, stderr=slave,
+                         env=dict(os.environ, TERM="xterm"))
+os.close(slave)
+time.sleep(2)
+worker = subprocess.Popen([PACELINE, "work", address], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL)
+text = b""
+try:
+    while data := os.read(master, 4096):
+        text += data
+except OSError:
+    pass
+os.close(master)
+child.wait()
+worker.wait()
+left = [(float(t), float(eta), unit)
+        for t, eta, unit in re.findall(r"([\d.]+) s  ETA ([\d.]+) (\w+)", text.decode())]
+check(left and all(unit == "s" and t + eta < 3 + 1 for t, eta, unit in left), f"ETA: {left}")
+
 # a window that becomes narrower: later lines fit, and the cursor is left where erasing works
 before, after = on_terminal(RUN + ["--time", "600"], 120, then=50)
 late = lines_of(after)[1:]  # the first one may have been on its way

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import unittest
 from typing import Any, Callable, Dict, List, Tuple, Type
 
@@ -128,6 +129,14 @@ class Base(unittest.TestCase):
     def test_errors(self) -> None:
         cases: List[Tuple[Dict[str, Any], Type[Exception], str]] = [
             (dict(wrkers=3), paceline.UsageError, "did you mean 'workers'"),
+            (dict(learning_rate=0.1), paceline.UsageError, "use lr="),
+            (dict(momentum=0.9), paceline.UsageError, 'use optim="momentum:beta=0.9"'),
+            (dict(policy="async"), paceline.UsageError, 'use method="async"'),
+            (
+                dict(loss=1),
+                paceline.UsageError,
+                "use target_loss= to end at a loss; model= decides",
+            ),
             (dict(workers="many"), paceline.UsageError, "many"),
             (dict(method="no-such"), paceline.UsageError, "no-such"),
             (dict(policy=3), paceline.UsageError, "paceline.Policy"),
@@ -141,6 +150,16 @@ class Base(unittest.TestCase):
             self.assertIsInstance(caught.exception, paceline.Error)
         with self.assertRaises(ValueError):
             paceline.catalog("no-such")
+
+    def test_an_option_error_has_one_traceback(self) -> None:
+        wrong: List[Dict[str, Any]] = [dict(bad_option=1), dict(lr="fast"), dict(method="no-such")]
+        for options in wrong:
+            with self.assertRaises(paceline.UsageError) as caught:
+                paceline.train(**options)
+            e = caught.exception
+            lines = "".join(traceback.format_exception(type(e), e, e.__traceback__))
+            self.assertNotIn("During handling", lines)
+            self.assertNotIn("direct cause", lines)
 
     def test_an_exception_in_a_callback_ends_the_run(self) -> None:
         def point(p: Any) -> None:

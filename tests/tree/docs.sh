@@ -116,7 +116,7 @@ sed -n '/^## What is removed and overwritten/,/^## Storms/p' "$SOURCE_DIR/docs/r
 calls='\bf(d)?open\([^;]*"[wax]|\bopen\([^;]*"[wax]|O_CREAT|O_TRUNC|rmtree|write_(text|bytes)\('
 calls="$calls|(^|[^.>_[:alnum:]])((rename|unlink)(at)?|rmdir|remove|f?truncate|creat) ?\([^)]"
 calls="$calls|os\.(replace|renames?|remove|removedirs|unlink|rmdir|truncate)\b|\.unlink\("
-calls="$calls|shutil\.(copy|move)"
+calls="$calls|shutil\.(copy|move)|torch\.save\("
 calls="$calls|TemporaryDirectory"
 shell='(^|[ ;&|(])(rm|rmdir|mv|ln|truncate|tee) '
 (
