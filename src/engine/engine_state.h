@@ -92,7 +92,7 @@ struct engine_lives {
 struct engine_trust {
     struct engine_standing *standing; /* [n_workers] */
     int n_due;                        /* workers with a verdict */
-    uint64_t n_checked;               /* version that was found to be finite last, plus 1 */
+    uint64_t n_checked;               /* version that was found to be in range last, plus 1 */
     int n_named;                      /* workers named in warnings */
 };
 

@@ -1,8 +1,9 @@
 /* How far workers can be trusted: what follows if their results cannot be used.
  *
  * One worker that fails does not end the run of the others. It is quarantined, each time for twice
- * as long, and evicted in the end. If the newest version is not finite, or all workers that are
+ * as long, and evicted in the end. If the newest version is out of range, or all workers that are
  * present fail on it, the model itself is the reason, and the run has diverged. */
+#include <float.h>
 #include <math.h>
 
 #include "base/seconds.h"
@@ -35,15 +36,16 @@ static bool standing_is_current(const struct pl_engine *e, const struct engine_s
     return !e->store || s->failed_version == e->view->version;
 }
 
-/* Whether the newest version is not finite: no worker is to blame for what it computes from it. It
- * is looked at once per version, when a result cannot be used. */
+/* Whether the square of the newest version's norm is not finite in single precision: a version of
+ * which gradients overflow need not be infinite itself. No worker is to blame for what it computes
+ * from it. It is looked at once per version, when a result cannot be used. */
 static bool standing_model_is_lost(struct pl_engine *e) {
     bool sees = e->store && !e->conf.host.offload && e->conf.slice.whole == 0;
     if (!sees || !e->job->model) return false; /* with several servers each has a slice alone */
     const struct pl_version *v = pl_store_newest(e->store);
     if (e->trust.n_checked == v->id + 1) return false;
     e->trust.n_checked = v->id + 1;
-    return !pl_vec_finite(v->lookahead, e->job->model->dim);
+    return !(pl_vec_dot(v->lookahead, v->lookahead, e->job->model->dim) <= FLT_MAX);
 }
 
 /* Whether the worker says nothing about a version: its last task was on an older one. */

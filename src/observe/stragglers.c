@@ -28,6 +28,7 @@ struct stragglers_worker {
 struct pl_stragglers {
     int n_workers;
     struct stragglers_worker *worker;
+    uint64_t lost_ns; /* in which the whole run stood still, in all that was told */
     struct stragglers_task ring[PL_SLOW_RING];         /* the last tasks */
     uint64_t n_tasks;                                  /* ever put into the ring, */
     uint64_t n_arrived;                                /* and those of them that came to an end */
@@ -61,8 +62,9 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
     s->ctx = ctx;
 }
 
-void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns) {
-    for (int i = 0; i < s->n_workers; i++) s->worker[i].paused_ns += ns;
+void pl_stragglers_lost(struct pl_stragglers *s, uint64_t ns) {
+    for (int i = 0; i < s->n_workers; i++) s->worker[i].paused_ns += ns - s->lost_ns;
+    s->lost_ns = ns;
 }
 
 void pl_stragglers_waited(struct pl_stragglers *s, int worker, uint64_t ns) {

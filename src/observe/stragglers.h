@@ -65,9 +65,10 @@ void pl_stragglers_work(struct pl_stragglers *s, double (*work)(const void *ctx,
 void pl_stragglers_event(void *ctx, const struct pl_control *c, const struct pl_event *e,
                          const struct pl_plan *plan);
 
-/* The whole run stood still for that long, until now: Ctrl-Z, or a machine that was suspended. That
- * time counts for no task. */
-void pl_stragglers_paused(struct pl_stragglers *s, uint64_t ns);
+/* The whole run stood still, `ns` in all since it began, the last of it until now: Ctrl-Z, a
+ * machine that was suspended, a server that did not listen. However short, that time counts for no
+ * task. */
+void pl_stragglers_lost(struct pl_stragglers *s, uint64_t ns);
 
 /* The worker has waited for a core, `ns` in all since the run began: its machine is busy. That time
  * counts for no task either. */

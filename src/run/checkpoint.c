@@ -343,6 +343,18 @@ static bool checkpoint_latest(const char *dir, char name[CHECKPOINT_NAME_MAX]) {
            S_ISREG(st.st_mode);
 }
 
+bool pl_checkpoint_only_best(const char *dir, struct pl_why *why) {
+    char path[PL_CHECKPOINT_PATH_MAX];
+    struct stat st;
+    if (checkpoint_join(path, sizeof path, dir, PL_BEST_FILE, NULL) || lstat(path, &st))
+        return false;
+    pl_fail(why, PL_EMISSING,
+            "folder '%.150s' has only the best weights of an earlier run, which cannot be "
+            "continued; give another folder, or evaluate them with paceline eval %.150s",
+            dir, path);
+    return true;
+}
+
 int pl_checkpoint_find(const char *where, char path[], size_t max, struct pl_why *why) {
     struct stat st;
     if (stat(where, &st))
@@ -358,6 +370,7 @@ int pl_checkpoint_find(const char *where, char path[], size_t max, struct pl_why
     if (rc) return rc;
     if (n == 0) {
         free(found);
+        if (pl_checkpoint_only_best(where, why)) return PL_EMISSING;
         return pl_fail(why, PL_EMISSING,
                        "folder '%s' has no checkpoint (a file such as "
                        "checkpoint-0000000100.safetensors)",

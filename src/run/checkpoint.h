@@ -71,6 +71,9 @@ double pl_checkpoint_best(const char *dir, const char *key);
  * is none. */
 int pl_checkpoint_find(const char *where, char path[], size_t max, struct pl_why *why);
 
+/* Whether a folder without a checkpoint has best weights; then *why says what can be done. */
+bool pl_checkpoint_only_best(const char *dir, struct pl_why *why);
+
 struct pl_saved;
 
 /* If the file is damaged, the message names another one in its folder that is not. */

@@ -177,11 +177,7 @@ static int claim_check_empty(const char *dir, struct pl_why *why) {
     char path[PL_CHECKPOINT_PATH_MAX];
     struct pl_tensors *t = NULL;
     int rc = pl_checkpoint_find(dir, path, sizeof path, NULL);
-    if (rc == PL_EMISSING) {
-        struct stat st;
-        int used = snprintf(path, sizeof path, "%s/" PL_BEST_FILE, dir);
-        if (used > 0 && (size_t)used < sizeof path && lstat(path, &st) == 0) rc = PL_OK;
-    }
+    if (rc == PL_EMISSING && pl_checkpoint_only_best(dir, why)) return PL_EUSAGE;
     if (rc) return rc == PL_EMISSING ? PL_OK : pl_checkpoint_find(dir, path, sizeof path, why);
     if (pl_tensors_head(path, &t, NULL)) t = NULL;
     const char *id = t ? pl_tensors_meta(t, "run_id") : NULL;

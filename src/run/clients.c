@@ -258,9 +258,18 @@ void pl_clients_lr(struct server *s, int worker, double lr) {
     if (clients && clients->is_client(s->port, worker)) clients_set_lr(s, worker, lr);
 }
 
+/* Says that a request is carried out: the first of its kind, because programs repeat it. */
+static void clients_tell(const struct server *s, const char *client, const char *what, bool *told) {
+    if (!*told)
+        pl_log_detail(&s->job->log, "%s asked for %s; further requests will not be reported",
+                      client, what);
+    *told = true;
+}
+
 static bool clients_checkpoint(struct server *s, const char *client) {
     struct pl_clients *g = &s->clients;
     if (s->saver) {
+        clients_tell(s, client, "a checkpoint", &g->told_checkpoint);
         pl_saver_ask(s->saver);
         pl_saver_poll(s->saver, s->engine, pl_server_now(s));
     } else if (!s->conf->save.dir && !g->told_no_saver) {
@@ -286,8 +295,13 @@ static void clients_word(struct server *s, int client, const char *word) {
              (strcmp(word, "pause") == 0 || strcmp(word, "resume") == 0)) {
         pl_engine_pause(s->engine, client, *word == 'p', pl_server_now(s));
         known = true;
-    } else if (strcmp(word, "save") == 0 || strcmp(word, "load") == 0) {
-        (*word == 's' ? pl_exchange_save : pl_exchange_load)(s);
+    } else if (strcmp(word, "save") == 0) {
+        clients_tell(s, who.text, "the state of the optimizer", &s->clients.told_save);
+        pl_exchange_save(s);
+        known = true;
+    } else if (strcmp(word, "load") == 0) {
+        clients_tell(s, who.text, "another state of the run", &s->clients.told_load);
+        pl_exchange_load(s);
         known = true;
     } else if (strcmp(word, "end") == 0) {
         pl_log_detail(&s->job->log, "%s ended the run after update %llu", who.text,

@@ -34,7 +34,7 @@ struct pl_clients {
 
     struct pl_clients_evaluator evaluator;
 
-    bool told_no_saver, told_lr;
+    bool told_no_saver, told_lr, told_checkpoint, told_save, told_load;
     int n_unknown; /* requests that are not known and were reported, of all clients */
 };
 

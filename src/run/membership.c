@@ -277,10 +277,9 @@ void pl_membership_check(struct pl_membership *c) {
     for (int looks = n < MEMBERSHIP_LOOKS ? n : MEMBERSHIP_LOOKS; c->launch && looks > 0; looks--) {
         int i = c->looked = (c->looked + 1) % n;
         struct pl_membership_worker *w = &c->worker[i];
-        bool stopped = pl_launch_stopped(c->launch, i);
-        if (stopped && !w->stopped)
+        w->n_stopped = pl_launch_stopped(c->launch, i) ? w->n_stopped + 1 : 0;
+        if (w->n_stopped == 2) /* once, the whole run may have been */
             pl_log_warn(&c->job->log, "worker %d is stopped from outside", i + 1);
-        w->stopped = stopped;
     }
 }
 

@@ -14,7 +14,7 @@ struct pl_membership_worker {
     uint64_t due_ns;  /* not before this time of pl_now_ns() */
     uint64_t wait_ns; /* before the next attempt, if this one fails */
     bool ended;       /* by the server */
-    bool stopped;     /* from outside, and reported */
+    int n_stopped;    /* looks in a row that found it stopped from outside */
     int n_checks;     /* since it left, which is to be reported; 0: it did not */
     int n_stillborn;  /* times in a row that it ended before its first result */
 };

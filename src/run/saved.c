@@ -33,9 +33,10 @@ int pl_saved_resumable(const struct pl_saved *s, struct pl_why *why) {
                        s->path);
     if (!state)
         return pl_fail(why, PL_EDATA,
-                       "checkpoint '%.200s' holds weights without the state of their run and "
-                       "cannot be resumed; resume from its folder",
-                       s->path);
+                       "checkpoint '%.200s' holds weights without the state of their run, which "
+                       "cannot be continued; resume from a folder with checkpoints, or evaluate "
+                       "them with paceline eval %.200s",
+                       s->path, s->path);
     return finite ? PL_OK
                   : pl_fail(why, PL_EDATA,
                             "checkpoint '%.200s' has weights that are not finite: its run had "

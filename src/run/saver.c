@@ -28,7 +28,8 @@ struct pl_saver {
     uint64_t began_ns;            /* and when that was */
     bool any;                     /* one was begun */
     bool asked;                   /* one is due, whatever the interval */
-    int rc;                       /* of the last one that was written, */
+    bool wrote;                   /* the last one that was begun is on the disk */
+    int rc;                       /* of the last one, or of the best model after it, */
     struct pl_why why;            /* and its message */
     bool failed;                  /* the failure was reported */
     bool not_finite;           /* the last one was not written, because its model is not finite, */
@@ -132,6 +133,7 @@ static void saver_run(void *arg) {
     if (s->snapshot && !s->not_finite)
         s->rc = pl_checkpoint_write(s->conf->save.dir, s->conf->save.keep, s->snapshot, s->updates,
                                     &s->why);
+    s->wrote = s->snapshot && !s->not_finite && !s->rc;
     if (!s->rc && s->writing.w) s->rc = saver_write_best(s);
 }
 
@@ -177,12 +179,12 @@ static void saver_collect(struct pl_saver *s) {
         pl_engine_let_go(s->engine, &s->held);
         s->snapshot = NULL;
         if (s->not_finite) saver_not_saved(s);
-        if (!s->not_finite && !s->rc) s->written = s->updates;
     }
+    if (s->wrote) s->written = s->updates;
+    if (s->wrote && s->conf->save.last)
+        *s->conf->save.last = (struct pl_last_save){pl_wall_seconds(), s->written};
     if (s->rc && !s->failed)
         pl_log_warn(&s->conf->job->log, "%s; the run continues without it", s->why.text);
-    if (!s->rc && !s->not_finite && s->conf->save.last)
-        *s->conf->save.last = (struct pl_last_save){pl_wall_seconds(), s->written};
     s->failed = s->rc != PL_OK;
 }
 

@@ -294,8 +294,8 @@ static void server_look_for_workers(struct server *s) {
     }
 }
 
-/* The time. If the loop did not come round for seconds, everything stood still: Ctrl-Z. Nor does
- * time count in which orders wait for the standby. */
+/* The time. If the loop did not come round for longer than a beat, everything stood still: Ctrl-Z.
+ * Nor does time count in which orders wait for the standby. */
 static int server_time(struct server *s) {
     struct server_clock *c = &s->clock;
     uint64_t last_ns = c->round_ns;
@@ -303,9 +303,7 @@ static int server_time(struct server *s) {
     bool held = s->gateway && pl_gateway_is_held(s->gateway);
     if (held) pl_engine_lose(s->engine, c->round_ns - last_ns);
     int rc = pl_engine_time(s->engine, c->round_ns, s->why);
-    uint64_t lost_ns = pl_engine_lost_ns(s->engine), paused_ns = lost_ns - c->lost_ns;
-    if (held || paused_ns > SERVER_PAUSE) pl_stragglers_paused(s->stragglers, paused_ns);
-    c->lost_ns = lost_ns;
+    pl_stragglers_lost(s->stragglers, pl_engine_lost_ns(s->engine));
     return rc;
 }
 

@@ -31,7 +31,7 @@ struct pl_save_conf {
     const char *run, *id, *origin; /* the run, its id and the first of its chain; or NULL */
     const char *schema;            /* what its data are (pl_data_schema); or NULL */
     const char *layout;            /* what applies to some tensors only; or NULL */
-    struct pl_last_save *last;     /* set when one was written; or NULL */
+    struct pl_last_save *last;     /* set when a checkpoint was written; or NULL */
 };
 
 struct pl_server_conf {

@@ -22,15 +22,13 @@
 #define SERVER_TICK 100000000u    /* ns between calls of the watch */
 #define SERVER_SECOND 1000000000u /* ns between checks of everything else */
 #define SERVER_BEAT 200000000u    /* ns between two rounds of the loop, unless it is stopped */
-#define SERVER_PAUSE 2000000000u  /* ns that the loop never takes by itself */
 
 struct server_clock {
     uint64_t zero_ns;            /* when the run's clock started */
     uint64_t last_ns;            /* time of the last event */
     uint64_t end_ns;             /* when the run ended, before waiting for workers to leave */
     uint64_t tick_ns, second_ns; /* when the next checks are due; 0: see pl_server_begun() */
-    uint64_t round_ns;           /* when this round of the loop began, */
-    uint64_t lost_ns;            /* and what the engine had lost by then */
+    uint64_t round_ns;           /* when this round of the loop began */
 };
 
 struct server_scoring {

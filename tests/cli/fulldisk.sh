@@ -37,6 +37,15 @@ done
     fail "it has run without memory"
 grep -q 'ulimit -f' err || fail "no memory to share: $(cat err)"
 
+# If the best weights fit and no checkpoint does, there is nothing to continue. Threads share no
+# memory that the limit could refuse.
+(ulimit -f 300 && trap '' XFSZ && exec "$PACELINE" train --data digits:samples=200,test=50 \
+    --model mlp:hidden=96 --optim adam --workers 1 --transport inproc --updates 3 --seed 1 \
+    --checkpoint ck) >out 2>err && fail "a checkpoint that was not written is no failure"
+grep -q "checkpoint 'ck/checkpoint-.*File too large" err || fail "no checkpoint: $(cat err)"
+[ -s ck/best.safetensors ] || fail "the best weights were not written: $(ls ck)"
+! grep -q '^  saved' out || fail "nothing was saved: $(cat out)"
+
 # A race says which curves are not complete.
 (ulimit -f 8 && exec "$PACELINE" race sync async --tune no --model softmax \
     --workers 4 --data digits:samples=200,test=50 --delay exp:mean=1 --updates 300 --eval-every 1 \

@@ -228,7 +228,21 @@ awk "BEGIN { exit !($best >= $last && $best > 0.1) }" || fail "best $best, last 
 cp -r ck worse
 "$PACELINE" train --resume worse --lr 500 --updates 65 --quiet >out 2>err || :
 cmp -s ck/best worse/best || fail "a worse model became the best"
-refused 'without the state of their run and cannot be resumed' train --resume ck/best --updates 80
+refused 'without the state of their run, which cannot be continued' \
+    train --resume ck/best --updates 80
+# a folder with the best weights alone leads to what can be done with them
+mkdir alone
+cp ck/best.safetensors alone
+ln -s best.safetensors alone/best
+only="folder 'alone' has only the best weights of an earlier run, which cannot be continued"
+# shellcheck disable=SC2086
+refused "$only" train $small --workers 2 --updates 5 --checkpoint alone
+# shellcheck disable=SC2086
+refused "$only" train $small --workers 2 --updates 5 --checkpoint alone --resume auto
+refused "$only" train --resume alone
+refused "$only" eval alone
+has err 'evaluate them with paceline eval alone/best.safetensors'
+works eval alone/best.safetensors
 # without a test set the loss decides; a model of its own kind has no accuracy
 works train --model quadratic --workers 2 --updates 30 --checkpoint plain --quiet
 works eval plain/best

@@ -364,6 +364,8 @@ TEST(test_init_file) {
     struct pl_client_task task;
     assert_int_equal(pl_client_pull(c, 120, &task), PL_OK);
     assert_true(task.w[0] == 1 && task.w[2] == 3 && task.w[3] == 1 && task.w[4] == -2);
+    assert_int_equal(pl_client_checkpoint(c), PL_OK);
+    assert_true(server_said(&s, "worker 1 asked for a checkpoint; further requests will not be"));
     work(c, 0);
     struct served r = served(&s);
     if (!r.ok) fail_msg("%s", r.text);

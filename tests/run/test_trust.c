@@ -194,6 +194,23 @@ TEST(test_healthy_workers_of_a_run_that_diverges) {
         }
 }
 
+/* One worker with huge results makes a model that is finite, and of which the gradients of the
+ * others overflow, while its own do not: they are not to blame. */
+TEST(test_healthy_workers_of_a_huge_model) {
+    static const char *const runs[] = {"method=async workers=3", "method=sync workers=6"};
+    for (int seed = 1; seed <= 20; seed++)
+        for (int i = 0; i < 2; i++) {
+            pl_setup *s = make("%s model=softmax data=digits:samples=200,test=50 lr=1e6 seed=%d "
+                               "attack=gaussian:f=1,sigma=1e30 delay=exp:mean=1 updates=2000",
+                               runs[i], seed);
+            pl_run *run = simulate(s);
+            assert_true(pl_run_diverged(run));
+            if (number(run, "suspended.quarantined") != 0)
+                fail_msg("%s, seed %d: %g quarantines", runs[i], seed,
+                         number(run, "suspended.quarantined"));
+        }
+}
+
 /* --- workers that freeze -------------------------------------------------------------------- */
 
 struct victim {
