@@ -86,12 +86,16 @@ def free_port() -> int:
 
 def folder_of_runs() -> str:
     """One per process, which removes it at its end; forks make their own."""
-    pid = os.getpid()
     with SEEDING:
-        if pid not in _folders:
-            _folders[pid] = path = tempfile.mkdtemp()
-            atexit.register(lambda: os.getpid() == pid and shutil.rmtree(path, True))
-    return _folders[pid]
+        if os.getpid() not in _folders:
+            _folders[os.getpid()] = tempfile.mkdtemp()
+            atexit.register(_remove_mine, os.getpid())
+    return _folders[os.getpid()]
+
+
+def _remove_mine(pid: int) -> None:
+    if pid == os.getpid():
+        shutil.rmtree(_folders[pid], ignore_errors=True)
 
 
 _folders: Dict[int, str] = {}
