@@ -124,7 +124,7 @@ static int run_open(struct server *s) {
     s->shards = (struct pl_shards){
         .job = job, .group = s->conf->transport->group, .cut = pl_cut_of(job, n_servers)};
     struct pl_port_conf port = {.listen = s->conf->listen,
-                                .starts = s->conf->n_local > 0,
+                                .starts = s->conf->n_local,
                                 .dim = s->shards.cut.range[0].n,
                                 .range = s->shards.cut.range,
                                 .n_servers = n_servers,

@@ -236,7 +236,8 @@ void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, 
             l->client[i].sock = -1; /* it is not ours any more */
         lobby_drop(&l->client[i].sock);
     }
-    for (int i = 0; i < PL_LOBBY_ROOM; i++)
+    /* without a poll, it is not known whether they have spoken */
+    for (int i = 0; n > 0 && i < PL_LOBBY_ROOM; i++)
         if (l->client[i].sock >= 0 && now >= l->client[i].until) lobby_give_up(l, i);
     if (knocks) lobby_accept(l, now); /* last, so that no client that has spoken makes room */
 }

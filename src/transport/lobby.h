@@ -28,7 +28,8 @@ void pl_lobby_close_in_child(struct pl_lobby *l); /* in a forked process: the de
 nfds_t pl_lobby_gather(struct pl_lobby *l, struct pollfd *polled, uint64_t now, uint64_t *until);
 
 /* After a poll of the n descriptors that were gathered, or of none: welcome() is called for each
- * client that has said what it is, and returns whether it took the socket. */
+ * client that has said what it is, and returns whether it took the socket. Those who have kept
+ * silent for too long are sent away, unless none were polled. */
 void pl_lobby_attend(struct pl_lobby *l, const struct pollfd *polled, nfds_t n, uint64_t now,
                      bool (*welcome)(void *ctx, int sock, const struct pl_newcomer *client),
                      void *ctx);

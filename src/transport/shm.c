@@ -51,7 +51,7 @@ static int port_allocate(struct pl_port *p, const struct pl_port_conf *conf, str
     for (size_t i = 0; i < n; i++) {
         atomic_store(&p->seat[i].mailbox, pl_shape_mailbox(s, p->head, (int)i));
         atomic_store(&p->seat[i].owner, 1);
-        atomic_store(&p->seat[i].offered, !conf->starts);
+        atomic_store(&p->seat[i].offered, (int)i >= p->starts);
     }
     return PL_OK;
 }
@@ -242,7 +242,7 @@ static int port_expect(struct pl_port *p, int worker, struct pl_why *why) {
     if (p->memory.areas && pl_areas_renew(p->memory.areas, worker))
         rc = pl_fail(why, PL_ENOMEM, "out of memory for worker %d", worker + 1);
     if (!rc && p->liveness) rc = pl_liveness_expect(p->liveness, worker, why);
-    if (!rc) atomic_store(&w->offered, !p->starts);
+    if (!rc) atomic_store(&w->offered, worker >= p->starts);
     w->expected = rc == PL_OK;
     if (rc) atomic_store(&w->taken, false);
     return rc;

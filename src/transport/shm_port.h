@@ -36,7 +36,8 @@ struct pl_seat {
 };
 
 struct pl_port {
-    bool processes, starts;
+    bool processes;
+    int starts; /* the first workers, which are not open to clients from the beginning */
     struct pl_port_memory memory;
     struct pl_head *head;
     struct pl_seat *seat;

@@ -184,8 +184,9 @@ struct pl_port_conf {
     /* Path of a socket where clients connect, each worker as the lowest number that is free. It
      * must not exist, and is removed by close(). It is NULL if no clients can join. */
     const char *listen;
-    /* The server starts workers of its own: a client gets a worker's number only after offer(). */
-    bool starts;
+    /* The server starts this many workers of its own, the first ones: a client gets the number of
+     * one of them only after offer(). The others are open to clients from the beginning. */
+    int starts;
     int n_evaluators;  /* at most, at a time; each can hold one version */
     uint64_t show_ns;  /* for how long an evaluator may hold it; 0: PL_SHOW_NS */
     uint64_t join_ns;  /* for how long a client may have a place without joining; 0: PL_JOIN_NS */

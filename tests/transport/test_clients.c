@@ -163,7 +163,7 @@ TEST(visitors_queue) {
 TEST(clients_do_not_take_what_the_server_starts) {
     struct crew c;
     struct pl_why why;
-    crew_open_with(&c, &pl_shm, 2, 5, true, (struct pl_port_conf){.starts = true});
+    crew_open_with(&c, &pl_shm, 2, 5, true, (struct pl_port_conf){.starts = 2});
     refused(&c, (struct pl_newcomer){0}, "all its 2 workers");
     assert_int_equal(c.t->start->expect(c.p, 0, &why), 0);
     c.t->start->made(c.p, 0); /* nobody was started */
@@ -182,6 +182,22 @@ TEST(clients_do_not_take_what_the_server_starts) {
     c.t->start->made(c.p, 0);
     crew_news(&c, PL_NEWS_GONE, 0);
     refused(&c, (struct pl_newcomer){0}, "all its 2 workers");
+    crew_close(&c);
+}
+
+/* Before the server has started any of its workers. */
+TEST(what_the_server_does_not_start_is_open_at_once) {
+    struct crew c;
+    crew_open_with(&c, &pl_shm, 3, 5, true, (struct pl_port_conf){.starts = 2});
+    struct pl_link *l = crew_client(&c, 2);
+    crew_news(&c, PL_NEWS_JOINED, 2);
+    refused(&c, (struct pl_newcomer){0}, "all its 3 workers");
+    refused(&c, (struct pl_newcomer){.seat = 1}, "all its 3 workers");
+    c.t->link.detach(l);
+    crew_news(&c, PL_NEWS_GONE, 2);
+    l = crew_client(&c, 2);
+    crew_news(&c, PL_NEWS_JOINED, 2);
+    c.t->link.detach(l);
     crew_close(&c);
 }
 

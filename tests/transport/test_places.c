@@ -81,6 +81,47 @@ TEST(silence_is_not_a_queue) {
     crew_close(&c);
 }
 
+/* A client spoke while the server made workers, for longer than the lobby has patience: it is not
+ * sent away before it was listened to. One that says nothing is. */
+static bool take(void *ctx, int sock, const struct pl_newcomer *client) {
+    int *n_taken = ctx;
+    assert_int_equal(client->dim, 7);
+    close(sock);
+    ++*n_taken;
+    return true;
+}
+
+static void attend_lobby(struct pl_lobby *lobby, uint64_t now, int *n_taken) {
+    struct pollfd polled[PL_LOBBY_POLLED];
+    uint64_t until = UINT64_MAX;
+    nfds_t n = pl_lobby_gather(lobby, polled, now, &until);
+    poll(polled, n, 0);
+    pl_lobby_attend(lobby, polled, n, now, take, n_taken);
+}
+
+TEST(who_spoke_is_heard_after_a_long_time) {
+    struct crew c = {0};
+    struct pl_hello hello = {.magic = PL_GREETING_MAGIC, .version = PL_GREETING_VERSION, .dim = 7};
+    struct pl_lobby *lobby = NULL;
+    struct pl_why why = {""};
+    uint64_t now = pl_now_ns();
+    int fd[PL_GIVEN], n_taken = 0;
+    snprintf(c.path, sizeof c.path, "lobby-%d.sock", getpid());
+    if (pl_lobby_open(c.path, &lobby, &why)) fail_msg("%s", why.text);
+    int speaks = crew_call(&c), silent = crew_call(&c);
+    for (int i = 0; i < 2; i++) attend_lobby(lobby, now, &n_taken);
+    assert_int_equal(send(speaks, &hello, sizeof hello, 0), sizeof hello);
+    now += 60000 * MS;
+    pl_lobby_attend(lobby, NULL, 0, now, take, &n_taken);
+    assert_int_equal(n_taken, 0);
+    attend_lobby(lobby, now, &n_taken);
+    assert_int_equal(n_taken, 1);
+    assert_int_equal(crew_answer(silent, fd).code, PL_ANSWER_REFUSED);
+    close(speaks);
+    close(silent);
+    pl_lobby_close(lobby);
+}
+
 /* Two servers that start at once: while one has its socket, but does not listen yet, it holds the
  * lock of the folder. */
 struct starter {
